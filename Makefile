@@ -1,0 +1,29 @@
+# make check: everything a change must pass
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: check format lint types test slow clean
+
+$(BIN)/pytest: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $@
+
+check: format lint types test
+
+format: $(BIN)/pytest
+	$(BIN)/ruff format --check src tests benchmarks
+
+lint: $(BIN)/pytest
+	$(BIN)/ruff check src tests benchmarks
+
+types: $(BIN)/pytest
+	$(BIN)/mypy
+
+test: $(BIN)/pytest
+	$(BIN)/pytest -n auto
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

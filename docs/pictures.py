@@ -1,0 +1,52 @@
+"""The pictures of the documentation that need no training: `python docs/pictures.py`."""
+
+from pathlib import Path
+
+import numpy as np
+
+import safecritic
+from safecritic.tasks import TASKS
+from safecritic.tasks.drawing import save_png
+
+HERE = Path(__file__).parent / "images"
+
+
+def tasks(size: int = 360) -> None:
+    """All six tasks from above (or the side), after a few steps."""
+    frames = []
+    for name in TASKS:
+        env = safecritic.make(name)
+        env.reset(seed=3)
+        trail, trail_cost = [], []
+        for step in range(30):
+            turn = 0.02 * np.sin(step / 8)
+            action = np.full(env.action_space.shape, 0.02)
+            action[0] += turn
+            _, _, terminated, _, info = env.step(action)
+            trail.append(env.unwrapped.position)
+            trail_cost.append(info["cost"])
+            if terminated:
+                break
+        frames.append(env.unwrapped.draw(trail, trail_cost, caption=name, size=size))
+    rows = [_beside(frames[:4]), _beside(frames[4:])]
+    width = max(row.shape[1] for row in rows)
+    save_png(
+        np.concatenate([_padded(row, row.shape[0], width) for row in rows]), HERE / "tasks.png"
+    )
+
+
+def _beside(frames: list[np.ndarray]) -> np.ndarray:
+    height = max(f.shape[0] for f in frames)
+    return np.concatenate([_padded(f, height, f.shape[1] + 8) for f in frames], axis=1)
+
+
+def _padded(frame: np.ndarray, height: int, width: int) -> np.ndarray:
+    cell = np.full((height, width, 3), frame[0, 0], dtype=np.uint8)
+    left = (width - frame.shape[1]) // 2
+    cell[: frame.shape[0], left : left + frame.shape[1]] = frame
+    return cell
+
+
+if __name__ == "__main__":
+    HERE.mkdir(exist_ok=True)
+    tasks()

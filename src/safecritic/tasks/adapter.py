@@ -1,0 +1,264 @@
+"""Any Gymnasium environment with a cost, as the methods of this package want it.
+
+    env = adapt("SafetyPointGoal1Gymnasium-v0")               # cost in info["cost"]
+    env = adapt(safety_gymnasium.make("SafetyPointGoal1-v0")) # six values from step
+    env = adapt("Pendulum-v1", cost=lambda obs, action, info: float(abs(obs[2]) > 4.0))
+
+    obs, info = env.reset(seed=0)                             # a float vector
+    obs, reward, terminated, truncated, info = env.step(np.zeros(env.action_space.shape))
+    info["cost"], info["success"]                             # float >= 0, bool
+
+The result has five values from `step`, a vector of floats as observation and actions in [-1, 1].
+An environment that has all this already, as this package's tasks do, comes back as it is.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, flatten, flatten_space
+from gymnasium.utils import RecordConstructorArgs
+
+Cost = Callable[[Any, np.ndarray, dict[str, Any]], float]
+
+SUCCESS_KEYS = ("success", "is_success", "goal_met")
+
+
+def adapt(
+    env: gymnasium.Env | str, *, cost_key: str = "cost", cost: Cost | None = None
+) -> gymnasium.Env:
+    """The environment with its cost in `info["cost"]`, ready for training.
+
+    It is probed with one reset and one step in the middle of the action box, so that whatever
+    is missing shows now and not in training. Reset it before use.
+
+    Args:
+        env: an environment, or the id of a registered one.
+        cost_key: where `info` has the cost, if not at "cost".
+        cost: a function of (observation, action, info) after a step, all three in the
+            environment's own form, for an environment that reports no cost or the wrong one.
+
+    Raises:
+        TypeError: not an environment, actions that are not continuous, an observation that
+            cannot become a vector, or a step that is neither Gymnasium's nor Safety Gymnasium's.
+        ValueError: unbounded actions, no cost, a cost that is negative or not a finite number.
+    """
+    if isinstance(env, str):
+        env = gymnasium.make(env)
+    if not isinstance(env, gymnasium.Env):
+        hint = (
+            ": adapt each environment, then vectorise"
+            if isinstance(env, gymnasium.vector.VectorEnv)
+            else ": pass an instance or an id"
+        )
+        raise TypeError(f"env must be a gymnasium.Env, got {type(env).__name__}{hint}")
+    _check_actions(env.action_space)
+    observations = _vector_space(env.observation_space)
+
+    result, action = _probe(env)
+    if len(result) == 6:
+        env = FiveValues(env)
+        result = five_values(result, _name(env))
+    obs, _, _, _, info = result
+    if cost is None and cost_key not in info:
+        raise ValueError(
+            f"{_name(env)} reports no cost: looked for a sixth value from step and for "
+            f"info[{cost_key!r}]; info has {sorted(info) or 'no keys'}. Either name the right "
+            "key, adapt(env, cost_key=...), or compute the cost, "
+            "adapt(env, cost=lambda obs, action, info: ...)"
+        )
+    checked_cost(info[cost_key] if cost is None else cost(obs, action, info), _name(env))
+    if (
+        cost is None
+        and cost_key == "cost"
+        and type(info["cost"]) is float
+        and type(info.get("success")) is bool
+        and env.observation_space == observations
+        and _is_unit_box(env.action_space)
+    ):
+        return env
+    return Adapted(env, cost_key, cost)
+
+
+class Adapted(gymnasium.Wrapper, RecordConstructorArgs):
+    """What `adapt` returns for an environment that differs from the tasks of this package."""
+
+    def __init__(self, env: gymnasium.Env, cost_key: str = "cost", cost: Cost | None = None):
+        RecordConstructorArgs.__init__(self, cost_key=cost_key, cost=cost)
+        gymnasium.Wrapper.__init__(self, env)
+        actions: Any = env.action_space
+        observations = _vector_space(env.observation_space)
+        self._shape = actions.shape
+        self._dtype = actions.dtype
+        self._low = actions.low.astype(np.float64).ravel()
+        self._high = actions.high.astype(np.float64).ravel()
+        self._same_observation = env.observation_space == observations
+        self._cost_key = cost_key
+        self._cost = cost
+        self.observation_space = observations
+        self.action_space = Box(-1.0, 1.0, self._low.shape, np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._vector(obs), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        own = self.own_action(action)
+        obs, reward, terminated, truncated, info = self.env.step(own)
+        if self._cost is not None:
+            value = self._cost(obs, own, info)
+        elif self._cost_key in info:
+            value = info[self._cost_key]
+        else:
+            raise ValueError(
+                f"{_name(self.env)} left {self._cost_key!r} out of info in this step: if that "
+                f"means no cost, use adapt(env, cost=lambda obs, action, info: "
+                f"info.get({self._cost_key!r}, 0.0))"
+            )
+        info = {
+            **info,
+            "cost": checked_cost(value, _name(self.env)),
+            "success": _success(info),
+        }
+        return self._vector(obs), float(reward), bool(terminated), bool(truncated), info
+
+    def own_action(self, action: Any) -> np.ndarray:
+        """An action in [-1, 1] in the environment's own bounds, shape and type."""
+        action = np.asarray(action, dtype=np.float64)
+        if action.shape != self._low.shape or not np.isfinite(action).all():
+            raise ValueError(
+                f"action must be {self._low.size} finite numbers, got {action.tolist()}"
+            )
+        share = (np.clip(action, -1.0, 1.0) + 1.0) / 2.0
+        # this form gives the bounds themselves at the ends, without rounding past them
+        own = (1.0 - share) * self._low + share * self._high
+        return own.reshape(self._shape).astype(self._dtype)
+
+    def _vector(self, obs: Any) -> np.ndarray:
+        if self._same_observation:
+            return obs
+        return np.asarray(
+            flatten(self.env.observation_space, obs), dtype=self.observation_space.dtype
+        )
+
+
+class FiveValues(gymnasium.Wrapper, RecordConstructorArgs):
+    """Safety Gymnasium's six values as Gymnasium's five, the cost in `info["cost"]`.
+
+    `info["success"]` is what they call `goal_met`.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        RecordConstructorArgs.__init__(self)
+        gymnasium.Wrapper.__init__(self, env)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return five_values(self.env.step(action), _name(self.env))
+
+
+def five_values(six: Any, name: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    """One step's result with the cost moved into `info`."""
+    obs, reward, cost, terminated, truncated, info = six
+    info = {**info, "cost": checked_cost(cost, name), "success": _success(info)}
+    return obs, reward, terminated, truncated, info
+
+
+class SixValues(gymnasium.Wrapper, RecordConstructorArgs):
+    """Gymnasium's five values as Safety Gymnasium's six: the cost comes third.
+
+    For code written for Safety Gymnasium:
+
+        obs, reward, cost, terminated, truncated, info = SixValues(env).step(action)
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        RecordConstructorArgs.__init__(self)
+        gymnasium.Wrapper.__init__(self, env)
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if "cost" not in info:
+            raise ValueError(
+                f"{_name(self.env)} has no 'cost' in info (its keys: {sorted(info)}): "
+                "use SixValues(adapt(env, ...))"
+            )
+        return obs, reward, float(info["cost"]), terminated, truncated, info
+
+
+def checked_cost(value: Any, name: str) -> float:
+    """The cost as a float, which must be finite and not negative."""
+    try:
+        cost = float(np.asarray(value).item())
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the cost of {name} must be one number, got {value!r}") from error
+    if not math.isfinite(cost) or cost < 0:
+        raise ValueError(
+            f"the cost of {name} must be finite and >= 0, got {cost}: "
+            "give a cost of your own, adapt(env, cost=lambda obs, action, info: ...)"
+        )
+    return cost
+
+
+def _success(info: dict[str, Any]) -> bool:
+    for key in SUCCESS_KEYS:
+        if key in info:
+            return bool(info[key])
+    return False
+
+
+def _check_actions(space: gymnasium.Space) -> None:
+    if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
+        raise TypeError(
+            f"actions must be continuous, a Box of floats, got {space}: "
+            "the methods here do not choose among discrete actions"
+        )
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise ValueError(
+            f"actions must have finite bounds, got {space}: they are rescaled from [-1, 1]; "
+            "bound them first, for example with gymnasium.wrappers.RescaleAction"
+        )
+
+
+def _vector_space(space: gymnasium.Space) -> Box:
+    """The space of flattened observations; the same object if they are float vectors already."""
+    try:
+        flat: Any = flatten_space(space)
+    except NotImplementedError:
+        flat = None
+    if not isinstance(flat, Box):
+        raise TypeError(f"observations must fit in a vector of fixed length, got {space}")
+    if flat.dtype in (np.float32, np.float64):
+        return space if isinstance(space, Box) and len(space.shape) == 1 else flat
+    return Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
+
+
+def _is_unit_box(space: Any) -> bool:
+    return len(space.shape) == 1 and bool((space.low == -1).all() and (space.high == 1).all())
+
+
+def _probe(env: gymnasium.Env) -> tuple[Any, np.ndarray]:
+    """One reset and one step: what step returned, and the action."""
+    space: Any = env.action_space
+    start: Any = env.reset()
+    if not (isinstance(start, tuple) and len(start) == 2 and isinstance(start[1], dict)):
+        raise TypeError(
+            f"reset of {_name(env)} must return (observation, info) as in Gymnasium, "
+            f"got {type(start).__name__}: an environment of the old Gym needs a converter"
+        )
+    action = ((space.low.astype(np.float64) + space.high) / 2).astype(space.dtype)
+    result: Any = env.step(action)
+    if not (isinstance(result, tuple) and len(result) in (5, 6) and isinstance(result[-1], dict)):
+        count = len(result) if isinstance(result, tuple) else type(result).__name__
+        raise TypeError(
+            f"step of {_name(env)} must return five values (Gymnasium) or six with the cost third "
+            f"(Safety Gymnasium), the last one a dict, got {count}"
+        )
+    return result, action
+
+
+def _name(env: gymnasium.Env) -> str:
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__

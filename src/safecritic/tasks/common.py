@@ -1,0 +1,339 @@
+"""What every MuJoCo task needs: checked input, an orderly episode, exact checkpoints, a camera.
+
+`check_action`, `check_array`, `check_options`, `rng_to_array` and `rng_from_array` stand alone;
+`MujocoTask` puts them together for tasks with one model and one data object.
+"""
+
+import math
+import os
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+import mujoco
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+# MuJoCo itself calls a coordinate beyond this bad
+LARGEST_COORDINATE = 1e10
+
+NOT_RESET, RUNNING, ENDED = 0, 1, 2
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def check_action(action: Any, space: gymnasium.Space) -> np.ndarray:
+    """The action as a float vector, or a ValueError that says what is wrong with it.
+
+    Arrays of float32 and float64 come back as they are, anything else as float64. The space must
+    be one-dimensional. Values outside its bounds pass: clipping is up to the task.
+    """
+    array = action
+    if not (isinstance(action, np.ndarray) and action.dtype in FLOATS):
+        try:
+            array = np.asarray(action, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"action must be numbers of shape {space.shape}, got {action!r}: pass a float array"
+            ) from error
+    # on so few numbers a Python sum is faster than NumPy, and NaN and infinity survive it
+    if array.shape == space.shape and math.isfinite(sum(array.tolist())):
+        return array
+    if array.shape != space.shape:
+        hint = (
+            " (one action per call: use a vector environment for a batch)" if array.ndim > 1 else ""
+        )
+        raise ValueError(f"action must have shape {space.shape}, got shape {array.shape}{hint}")
+    if not np.isfinite(array).all():
+        raise ValueError(
+            f"action must be finite, got {array.tolist()}: "
+            "the policy has probably diverged; check its output before stepping"
+        )
+    return array
+
+
+def check_array(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A fresh float64 copy of `value`, which must be finite and have this shape."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be numbers of shape {shape}, got {value!r}") from error
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got {array.tolist()}")
+    return array
+
+
+def check_options(
+    options: Mapping[str, Any] | None, layout_keys: Sequence[str], state_keys: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The layout and the state inside `reset(options=...)`, with no key that nobody would read."""
+    options = {} if options is None else options
+    _known("options", options, ("layout", "state"))
+    layout, state = (
+        {} if options.get(key) is None else options[key] for key in ("layout", "state")
+    )
+    _known('options["layout"]', layout, layout_keys)
+    _known('options["state"]', state, state_keys)
+    return dict(layout), dict(state)
+
+
+def _known(name: str, given: Any, keys: Sequence[str]) -> None:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name} must be a dict, got {type(given).__name__}")
+    unknown = [key for key in given if key not in keys]
+    if unknown:
+        known = ", ".join(keys) if keys else "none"
+        raise ValueError(f"{name} has unknown keys {unknown}; known keys: {known}")
+
+
+def rng_to_array(rng: np.random.Generator) -> np.ndarray:
+    """The whole state of a PCG64 generator (Gymnasium's) as six uint64 numbers."""
+    state: Any = rng.bit_generator.state
+    if state["bit_generator"] != "PCG64":
+        raise ValueError(
+            f"only a PCG64 generator can be kept in a checkpoint, got {state['bit_generator']}: "
+            "leave env.np_random to Gymnasium"
+        )
+    wide = [state["state"]["state"], state["state"]["inc"]]
+    words = [word for number in wide for word in (number >> 64, number & (2**64 - 1))]
+    return np.array([*words, state["has_uint32"], state["uinteger"]], dtype=np.uint64)
+
+
+def rng_from_array(array: np.ndarray) -> np.random.Generator:
+    """The generator that `rng_to_array` was given."""
+    array = np.asarray(array)
+    if array.shape != (6,) or array.dtype != np.uint64:
+        raise ValueError(f"rng must be six uint64 numbers, got {array.dtype} of {array.shape}")
+    high, low, inc_high, inc_low, has_uint32, uinteger = (int(word) for word in array)
+    bits = np.random.PCG64()
+    bits.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
+        "has_uint32": has_uint32,
+        "uinteger": uinteger,
+    }
+    return np.random.Generator(bits)
+
+
+class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
+    """A task on one MuJoCo model: keeps the order of reset and step, checkpoints and renders.
+
+    A subclass sets `horizons`, `camera` and the spaces, and ends its `step` with `_finish`.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
+    horizons: ClassVar[dict[str, int]]
+    camera: ClassVar[dict[str, Any] | str] = {}
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        variant: str,
+        render_mode: str | None,
+        horizon: int | None,
+    ) -> None:
+        if variant not in self.horizons:
+            raise ValueError(f"variant must be one of {list(self.horizons)}, got {variant!r}")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(
+                f"render_mode must be None or one of {self.metadata['render_modes']}, "
+                f"got {render_mode!r}"
+            )
+        horizon = self.horizons[variant] if horizon is None else horizon
+        if int(horizon) != horizon or horizon < 1:
+            raise ValueError(f"horizon must be a whole number of steps >= 1, got {horizon}")
+        # a diverged state must stay visible, not be replaced by the start pose
+        model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
+        self.model = model
+        self.data = mujoco.MjData(model)
+        self.variant = variant
+        self.horizon = int(horizon)
+        self.render_mode = render_mode
+        self._steps = 0
+        self._phase = NOT_RESET
+        self._obs = np.zeros(0)
+        self._renderer: Any = None
+
+    # ---------------------------------------------------------------- order of reset and step
+
+    def _begin(self, obs: np.ndarray) -> np.ndarray:
+        """Starts an episode at this observation."""
+        self._steps = 0
+        self._phase = RUNNING
+        self._obs = obs
+        return obs.copy()
+
+    def _require_reset(self) -> None:
+        if self._phase == NOT_RESET:
+            raise ResetNeeded("step was called before the first reset: call env.reset() first")
+        raise ResetNeeded("step was called after the episode ended: call env.reset() first")
+
+    def _finish(self, obs: np.ndarray, terminated: bool) -> tuple[np.ndarray, bool]:
+        """Counts the step; the observation to return and whether the episode is truncated."""
+        self._steps += 1
+        self._obs = obs
+        truncated = self._steps >= self.horizon
+        if terminated or truncated:
+            self._phase = ENDED
+        # the caller may change what it gets in place, and `_obs` is needed again
+        return obs.copy(), truncated
+
+    def _diverged(self, obs: np.ndarray) -> bool:
+        """Whether the simulation has left the numbers; then the episode is over."""
+        if abs(sum(obs.tolist())) < LARGEST_COORDINATE:
+            return False
+        self._steps += 1
+        self._phase = ENDED
+        return True
+
+    # ---------------------------------------------------------------- checkpoints
+
+    def get_checkpoint(self) -> dict[str, np.ndarray]:
+        """Everything that decides what this environment does next, as plain arrays.
+
+        Restored by `set_checkpoint`, in this object or in a new one of the same class, variant
+        and horizon, every later step and reset gives the same numbers to the last bit.
+        """
+        signature = mujoco.mjtState.mjSTATE_INTEGRATION
+        physics = np.empty(mujoco.mj_stateSize(self.model, signature))
+        mujoco.mj_getState(self.model, self.data, physics, signature)
+        return {
+            "task": np.array(self._identity()),
+            "physics": physics,
+            "steps": np.array(self._steps, dtype=np.int64),
+            "phase": np.array(self._phase, dtype=np.int64),
+            "obs": self._obs.copy(),
+            "rng": rng_to_array(self.np_random),
+        }
+
+    def set_checkpoint(self, checkpoint: Mapping[str, np.ndarray]) -> None:
+        """Continues where `get_checkpoint` was called."""
+        missing = sorted(self.get_checkpoint().keys() - checkpoint.keys())
+        if missing:
+            raise ValueError(f"checkpoint lacks {missing}: pass what get_checkpoint() returned")
+        if str(checkpoint["task"]) != self._identity():
+            raise ValueError(
+                f"checkpoint belongs to {checkpoint['task']}, this environment is "
+                f"{self._identity()}: make it with the same task, variant and horizon"
+            )
+        signature = mujoco.mjtState.mjSTATE_INTEGRATION
+        physics = np.array(checkpoint["physics"], dtype=np.float64)
+        size = mujoco.mj_stateSize(self.model, signature)
+        if physics.shape != (size,):
+            raise ValueError(
+                f"checkpoint has {physics.size} physics numbers, this model has {size}: "
+                "it was written with another MuJoCo version"
+            )
+        rng = rng_from_array(checkpoint["rng"])
+        mujoco.mj_resetData(self.model, self.data)
+        mujoco.mj_setState(self.model, self.data, physics, signature)
+        if np.isfinite(physics).all():
+            # positions in space are not part of the state but the next step may start from them
+            mujoco.mj_forward(self.model, self.data)
+            mujoco.mj_setState(self.model, self.data, physics, signature)
+        self.np_random = rng
+        self._steps = int(checkpoint["steps"])
+        self._phase = int(checkpoint["phase"])
+        self._obs = np.array(checkpoint["obs"], dtype=np.float64)
+
+    def _identity(self) -> str:
+        return f"{type(self).__name__}, variant {self.variant}, horizon {self.horizon}"
+
+    # ---------------------------------------------------------------- pictures
+
+    def render(self) -> np.ndarray | None:
+        """A picture of the scene by MuJoCo's renderer (`render_mode="rgb_array"`).
+
+        Where there is no OpenGL, a warning says how to get it and the picture is `draw()`'s.
+        """
+        if self.render_mode is None:
+            gymnasium.logger.warn('render needs render_mode="rgb_array" when the task is made')
+            return None
+        if self._renderer is None:
+            try:
+                self._renderer = open_renderer(self.model)
+            except RuntimeError as error:
+                warnings.warn(str(error), stacklevel=2)
+                self._renderer = False
+        if self._renderer is False:
+            return self.draw()
+        mujoco.mj_kinematics(self.model, self.data)
+        self._prepare_picture()
+        self._renderer.update_scene(self.data, camera=make_camera(self.camera))
+        self._decorate(self._renderer.scene)
+        return self._renderer.render()
+
+    @property
+    def position(self) -> np.ndarray:
+        """Where the robot is, in the coordinates of the drawing's trail."""
+        raise NotImplementedError
+
+    def draw(
+        self, trail: Any = (), trail_cost: Any = (), caption: str = "", size: int = 480
+    ) -> np.ndarray:
+        """A picture of the scene without OpenGL."""
+        raise NotImplementedError
+
+    def _prepare_picture(self) -> None:
+        """Places what is shown but not simulated."""
+
+    def _decorate(self, scene: mujoco.MjvScene) -> None:
+        """Adds to the picture what is not in the model."""
+
+    def close(self) -> None:
+        if self._renderer:
+            self._renderer.close()
+        self._renderer = None
+
+
+def open_renderer(model: mujoco.MjModel, width: int = 480, height: int = 480) -> Any:
+    """MuJoCo's off-screen renderer, or a RuntimeError that says how to get one."""
+    model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
+    model.vis.global_.offheight = max(model.vis.global_.offheight, height)
+    try:
+        return _renderer(model, width, height)
+    except Exception as error:
+        raise RuntimeError(
+            f"MuJoCo found no OpenGL to render with ({error}). Without a screen, install EGL "
+            "(packages libegl1 and libgl1, with or without a GPU), or libosmesa6 and set "
+            "MUJOCO_GL=osmesa before Python starts. Or draw without OpenGL: env.unwrapped.draw(), "
+            "or safecritic.tasks.drawing.record_episode for a whole episode."
+        ) from error
+
+
+def _renderer(model: mujoco.MjModel, width: int, height: int) -> Any:
+    # MuJoCo asks for a window system unless told otherwise; without a screen EGL serves
+    told = any(os.environ.get(name) for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
+    contexts = sys.modules[mujoco.Renderer.__module__].gl_context
+    chosen = before = contexts.GLContext
+    if not told and sys.platform == "linux":
+        from mujoco import egl
+
+        chosen = egl.GLContext
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # looked at beforehand, because a failed renderer makes the next one abort the process
+        context = chosen(width, height)
+        usable = bool(getattr(context, "_context", True))
+        context.free()
+        if not usable:
+            raise RuntimeError("no window system")
+        contexts.GLContext = chosen
+        try:
+            return mujoco.Renderer(model, height=height, width=width)
+        finally:
+            contexts.GLContext = before
+
+
+def make_camera(settings: dict[str, Any] | str) -> mujoco.MjvCamera | str:
+    """The model's camera of this name, or a free camera with these settings."""
+    if isinstance(settings, str):
+        return settings
+    camera = mujoco.MjvCamera()
+    for key, value in settings.items():
+        setattr(camera, key, value)
+    return camera

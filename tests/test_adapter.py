@@ -1,0 +1,276 @@
+"""adapt: any environment with a cost, either convention, any bounded box of actions."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Sequence
+from gymnasium.utils.env_checker import check_env
+
+from safecritic.tasks.adapter import FiveValues, SixValues, adapt
+from safecritic.tasks.cheetah import HalfCheetah
+from safecritic.tasks.fetch import FetchReach
+
+
+class Toy(gymnasium.Env):
+    """Counts to 5; keeps the action it got. `extra` goes into info, `six` adds a value."""
+
+    def __init__(self, observation=None, action=None, extra=None, six=None):
+        self.observation_space = observation or Box(-9.0, 9.0, (2,), np.float64)
+        self.action_space = action or Box(-1.0, 1.0, (2,), np.float32)
+        self.extra = extra or {}
+        self.six = six
+        self.count = 0
+        self.seen = None
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(0)
+        self.count = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.seen = action
+        self.count += 1
+        obs, done = self.observation_space.sample(), self.count == 5
+        if self.six is None:
+            return obs, 1.0, done, False, dict(self.extra)
+        return obs, 1.0, self.six, done, False, dict(self.extra)
+
+
+class OldToy(Toy):
+    """Before Gymnasium: reset returns the observation alone."""
+
+    def reset(self, **_):
+        return np.zeros(2)
+
+
+class FourValues(Toy):
+    def step(self, action):
+        return np.zeros(2), 0.0, False, {}
+
+
+# ------------------------------------------------------------------------ what comes back
+
+
+@pytest.mark.parametrize("make", [HalfCheetah, FetchReach])
+def test_own_tasks_come_back_as_they_are(make):
+    env = make()
+    assert adapt(env) is env
+    obs, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(obs, make().reset(seed=0)[0])
+
+
+def test_an_environment_that_needs_nothing_is_not_wrapped_and_twice_is_once():
+    env = Toy(extra={"cost": 0.0, "success": False})
+    assert adapt(env) is env
+    wrapped = adapt(Toy(extra={"cost": np.float32(0.0)}))
+    assert adapt(wrapped) is wrapped
+
+
+def test_cost_in_info():
+    env = adapt(Toy(extra={"cost": np.array([0.25], dtype=np.float32), "other": 3}))
+    env.reset(seed=0)
+    *_, info = env.step(np.zeros(2))
+    assert info == {"cost": 0.25, "other": 3, "success": False}
+    assert type(info["cost"]) is float
+
+
+def test_cost_under_another_key_comes_before_the_usual_one():
+    env = adapt(Toy(extra={"cost": 9.0, "success": False, "speeding": 2}), cost_key="speeding")
+    env.reset()
+    assert env.step(np.zeros(2))[4]["cost"] == 2.0
+
+
+def test_cost_as_a_sixth_value():
+    toy = Toy(six=np.float64(0.5), extra={"cost_sum": 0.5, "goal_met": True})
+    env = adapt(toy)
+    env.reset(seed=0)
+    _, reward, terminated, truncated, info = env.step(np.zeros(2))
+    assert (reward, terminated, truncated) == (1.0, False, False)
+    assert info == {"cost_sum": 0.5, "goal_met": True, "cost": 0.5, "success": True}
+
+
+def test_a_key_can_be_chosen_beside_a_sixth_value():
+    env = adapt(Toy(six=1.0, extra={"cost_hazards": 0.25}), cost_key="cost_hazards")
+    env.reset()
+    assert env.step(np.zeros(2))[4]["cost"] == 0.25
+
+
+def test_cost_from_a_function_sees_the_environments_own_form():
+    seen = []
+
+    def cost(obs, action, info):
+        seen.append((obs, action, info))
+        return abs(float(action[0]))
+
+    space = Dict({"a": Box(0.0, 1.0, (2,), np.float64), "b": Box(5.0, 6.0, (1,), np.float64)})
+    toy = Toy(space, Box(0.0, 10.0, (1,), np.float64), extra={"cost": 99.0})
+    env = adapt(toy, cost=cost)
+    env.reset(seed=0)
+    obs, *_, info = env.step(np.array([0.5]))
+    own_obs, own_action, own_info = seen[-1]
+    assert info["cost"] == 7.5
+    np.testing.assert_array_equal(own_action, [7.5])
+    np.testing.assert_array_equal(np.concatenate([own_obs["a"], own_obs["b"]]), obs)
+    assert own_info["cost"] == 99.0
+
+
+@pytest.mark.parametrize(
+    ("extra", "success"),
+    [
+        ({"success": True}, True),
+        ({"is_success": np.float32(1.0)}, True),
+        ({"goal_met": True}, True),
+        ({"is_success": 0.0}, False),
+        ({}, False),
+    ],
+)
+def test_success_under_its_usual_names(extra, success):
+    env = adapt(Toy(extra={"cost": 0, **extra}))
+    env.reset()
+    assert env.step(np.zeros(2))[4]["success"] is success
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_actions_are_rescaled_to_the_environments_bounds(dtype):
+    low, high = np.array([0.1, -0.3, 5.0]), np.array([0.7, 0.3, 5.0])
+    space = Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
+    env = adapt(Toy(action=space, extra={"cost": 0.0}))
+    assert env.action_space == Box(-1.0, 1.0, (3,), np.float32)
+    env.reset()
+    for action, expected in [
+        ([-1, -1, -1], space.low),
+        ([1, 1, 1], space.high),
+        ([9, -9, 0], [0.7, -0.3, 5.0]),
+        ([0, 0.5, 0.3], [0.4, 0.15, 5.0]),
+    ]:
+        env.step(action)
+        np.testing.assert_allclose(env.unwrapped.seen, expected, rtol=1e-6, atol=1e-7)
+        assert env.unwrapped.seen.dtype == dtype
+        assert space.contains(env.unwrapped.seen)
+
+
+def test_actions_and_observations_of_many_dimensions_become_vectors():
+    toy = Toy(Box(0, 255, (4, 3, 3), np.uint8), Box(-2.0, 2.0, (2, 2)), extra={"cost": 0.0})
+    env = adapt(toy)
+    obs, _ = env.reset(seed=0)
+    assert obs.shape == env.observation_space.shape == (36,)
+    assert obs.dtype == env.observation_space.dtype == np.float32
+    assert env.action_space.shape == (4,)
+    env.step(np.array([0.0, 0.5, 1.0, -1.0]))
+    np.testing.assert_array_equal(toy.seen, [[0.0, 1.0], [2.0, -2.0]])
+
+
+def test_a_dict_observation_keeps_its_numbers():
+    env = adapt(gymnasium.make("Pendulum-v1"), cost=lambda obs, action, info: 0.0)
+    assert env.observation_space.shape == (3,)
+    space = Dict({"flag": Discrete(3), "x": Box(-1.0, 1.0, (2,), np.float32), "m": MultiBinary(2)})
+    env = adapt(Toy(space, extra={"cost": 0.0}))
+    obs, _ = env.reset(seed=0)
+    space.seed(0)
+    expected = gymnasium.spaces.flatten(space, space.sample())
+    np.testing.assert_allclose(obs, expected)
+    assert env.observation_space.contains(obs)
+
+
+@pytest.mark.filterwarnings("ignore:.*different from the unwrapped")
+def test_an_adapted_environment_passes_the_checker():
+    env = adapt("Pendulum-v1", cost=lambda obs, action, info: float(abs(obs[2]) > 4.0))
+    check_env(env, skip_render_check=True)
+    env.reset(seed=0)
+    costs = {env.step([1.0])[4]["cost"] for _ in range(100)}
+    assert costs == {0.0, 1.0}
+
+
+def test_adapted_environments_vectorise():
+    envs = gymnasium.vector.SyncVectorEnv([lambda: adapt(Toy(six=0.5))] * 2)
+    envs.reset(seed=0)
+    *_, info = envs.step(np.zeros((2, 2)))
+    np.testing.assert_array_equal(info["cost"], [0.5, 0.5])
+
+
+# ------------------------------------------------------------------------ both ways
+
+
+def test_six_values_and_back():
+    plain, six, back = HalfCheetah(), SixValues(HalfCheetah()), FiveValues(SixValues(HalfCheetah()))
+    for env in (plain, six, back):
+        env.reset(seed=0)
+    for action in np.random.default_rng(0).uniform(-1, 1, (5, 6)):
+        obs, reward, terminated, truncated, info = plain.step(action)
+        theirs = six.step(action)
+        assert len(theirs) == 6
+        np.testing.assert_array_equal(theirs[0], obs)
+        assert theirs[1:5] == (reward, info["cost"], terminated, truncated)
+        again = back.step(action)
+        np.testing.assert_array_equal(again[0], obs)
+        assert again[1:] == (reward, terminated, truncated, info)
+    costless = SixValues(Toy())
+    costless.reset()
+    with pytest.raises(ValueError, match="no 'cost' in info"):
+        costless.step(np.zeros(2))
+
+
+# ------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("env", "error", "message"),
+    [
+        (
+            Toy(),
+            ValueError,
+            r"Toy reports no cost.*sixth value.*info\['cost'\].*no keys.*cost_key=",
+        ),
+        (Toy(extra={"costs": 1, "b": 2}), ValueError, r"info has \['b', 'costs'\].*cost=lambda"),
+        (Toy(extra={"cost": -0.5}), ValueError, "finite and >= 0, got -0.5"),
+        (Toy(extra={"cost": np.nan}), ValueError, "finite and >= 0, got nan"),
+        (Toy(six=np.inf), ValueError, "finite and >= 0, got inf"),
+        (Toy(extra={"cost": "high"}), ValueError, "must be one number, got 'high'"),
+        (Toy(extra={"cost": np.zeros(2)}), ValueError, "must be one number"),
+        (Toy(action=Discrete(3)), TypeError, r"must be continuous.*Discrete\(3\)"),
+        (Toy(action=Box(0, 4, (1,), np.int64)), TypeError, "must be continuous"),
+        (Toy(action=Box(-np.inf, np.inf, (2,))), ValueError, "finite bounds"),
+        (Toy(observation=Sequence(Discrete(2))), TypeError, "fixed length"),
+        (OldToy(), TypeError, "reset of OldToy must return"),
+        (FourValues(), TypeError, "step of FourValues must return five values .* got 4"),
+        (object(), TypeError, "must be a gymnasium.Env, got object"),
+        ("CartPole-v1", TypeError, "must be continuous"),
+        ("Pendulum-v1", ValueError, "Pendulum-v1 reports no cost"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_at_once(env, error, message):
+    with pytest.raises(error, match=message):
+        adapt(env)
+
+
+def test_a_vector_environment_is_refused():
+    with pytest.raises(TypeError, match="adapt each environment, then vectorise"):
+        adapt(gymnasium.vector.SyncVectorEnv([Toy]))
+
+
+def test_a_negative_cost_function_is_refused():
+    with pytest.raises(ValueError, match="finite and >= 0, got -1"):
+        adapt(Toy(), cost=lambda obs, action, info: -1.0)
+
+
+def test_costs_are_watched_after_the_probe_too():
+    toy = Toy(extra={"cost": 1})
+    env = adapt(toy)
+    env.reset()
+    toy.extra = {}
+    with pytest.raises(ValueError, match="left 'cost' out of info in this step"):
+        env.step(np.zeros(2))
+    toy.extra = {"cost": -1}
+    with pytest.raises(ValueError, match="finite and >= 0"):
+        env.step(np.zeros(2))
+    toy.extra = {"cost": 2}
+    assert env.step(np.zeros(2))[4]["cost"] == 2.0
+
+
+def test_bad_actions_are_refused():
+    env = adapt(Toy(action=Box(-2.0, 2.0, (2,)), extra={"cost": 0.0}))
+    env.reset()
+    for action in (np.zeros(3), [0.0, np.nan], [[0.0, 0.0]]):
+        with pytest.raises(ValueError, match="2 finite numbers"):
+            env.step(action)
