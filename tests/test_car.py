@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import safecritic
-from safecritic.tasks.car import BINS, CarTask, Lidar
+from safecritic.tasks.car import CarTask, lidar
 from safecritic.tasks.gremlins import _course, course_at, offset_at
 from safecritic.tasks.layout import PlacementError, RandomStream, sample_layouts
 from test_car_parity import TASKS, layout_of, put, recordings, state_of
@@ -165,14 +165,19 @@ def plain_lidar(objects: np.ndarray) -> np.ndarray:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(*[st.floats(-4, 4)] * 2), min_size=1, max_size=8), st.integers(0, 7))
 def test_lidar_equals_the_rule(objects, cut):
-    ego = np.array(objects)
-    cut = min(cut, len(ego) - 1)
-    starts = [0, cut] if cut else [0]
-    out = np.empty(BINS * len(starts))
-    Lidar(np.array(starts))(ego, out)
-    groups = [ego[:cut], ego[cut:]] if cut else [ego]
-    # at a multiple of the bin's width the two conventions meet, so the values are continuous
-    np.testing.assert_allclose(out, np.concatenate([plain_lidar(g) for g in groups]), atol=1e-9)
+    cut = min(cut, len(objects))
+    flat = [1.0, 0, 0, 0, 1.0, 0, 0, 0, 1.0]
+    out = lidar(objects, [0, cut, len(objects)], [0.0, 0.0, 0.1], flat)
+    expected = np.concatenate([plain_lidar(g) for g in (objects[:cut], objects[cut:])])
+    np.testing.assert_allclose(out, expected, atol=1e-12)
+
+
+def test_lidar_bins_go_counter_clockwise_from_the_cars_x_axis():
+    turned = [0.0, -1.0, 0, 1.0, 0.0, 0, 0, 0, 1.0]  # the car looks along world +y
+    bins = lidar([(0.0, 1.5)], [0, 1], [0.0, 0.0, 0.0], turned)
+    assert bins[0] == pytest.approx(0.5)  # straight along its +x
+    assert bins[15] == pytest.approx(0.5)  # and the border counts fully for the bin before
+    assert sum(bins) == pytest.approx(1.0)
 
 
 # ------------------------------------------------------------------------------ gremlins

@@ -105,7 +105,8 @@ def test_goals_after_success_are_the_originals(task, env):
         for before, step in zip([-1, *met[:-1]], met, strict=True):
             # what the original's stream has been read for, then the step that reaches the goal
             env._steps = int(step)
-            env._points[env._boxes, :2] = run["qpos"][step + 1][13:].reshape(-1, 7)[:, :2]
+            boxes = run["qpos"][step + 1][13:].reshape(-1, 7)[:, :2]
+            env._points[env._boxes] = boxes.tolist()
             env._position[:] = run["agent_pos"][step + 1]
             assert before < step
             assert env._next_goal({})

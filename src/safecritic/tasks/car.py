@@ -8,11 +8,14 @@ number (same physics, same observation, and from the same seed the same scene).
 
 What makes a step cheap: bodies at rest sleep, gremlins that nobody can touch are parked
 (`gremlins.py`), the forward pass that ends a step is the beginning of the next, sensors are
-computed once per step and not once per substep, all lidars are one array operation.
+computed once per step and not once per substep. What happens after the physics is plain Python on
+some twenty points: measured between two physics calls, with cold caches, that is twice as fast as
+the fifteen NumPy calls it replaces (19 against 45 microseconds for the lidars).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -32,7 +35,14 @@ from safecritic.tasks.car_model import (
     VASE_HEIGHT,
     build_model,
 )
-from safecritic.tasks.common import RUNNING, MujocoTask, check_action, check_array, check_options
+from safecritic.tasks.common import (
+    NOT_RESET,
+    RUNNING,
+    MujocoTask,
+    check_action,
+    check_array,
+    check_options,
+)
 from safecritic.tasks.drawing import Scene, draw_scene
 from safecritic.tasks.gremlins import Gremlins
 from safecritic.tasks.layout import (
@@ -65,7 +75,7 @@ FIRST_BOX_BODY, FIRST_BOX_GEOM = 5, 9  # after the world's and the car's own
 DEAD_TIME = 10  # steps after a press in which wrong buttons are free and unseen
 VASE_SPEED = 1e-4  # m/s from which a vase counts as moving
 TOUCHING = 0.5  # m between origins beyond which the car cannot touch anything
-LARGEST_OBSERVATION = 1e6
+LARGEST_NUMBER = 1e6  # m, m/s, m/s2; what is beyond has diverged
 
 
 @dataclass(frozen=True)
@@ -141,13 +151,12 @@ class CarTask(MujocoTask):
             kind: slice(int(a), int(b))
             for kind, a, b in zip(self.kinds, starts[:-1], starts[1:], strict=True)
         }
-        self._lidar = Lidar(starts[:-1])
-        self._points = np.zeros((starts[-1], 3))  # on the floor, where the lidar sees them
-        self._delta = np.zeros((starts[-1], 3))  # from the car
+        self._points: list[Any] = [(0.0, 0.0)] * int(starts[-1])  # x, y of everything seen
         self._goal_row = self._slices["goal"].start
         self._hazards = self._slices["hazards"]
         self._boxes = self._slices["gremlins" if arena.gremlins else "vases"]
-        self._size = size = FIRST_LIDAR + BINS * len(self.kinds)
+        self._starts = [int(start) for start in starts]
+        size = FIRST_LIDAR + BINS * len(self.kinds)
         low, high = np.full(size, -np.inf), np.full(size, np.inf)
         low[FIRST_LIDAR:], high[FIRST_LIDAR:] = 0.0, 1.0
         self.observation_space = Box(low, high, dtype=np.float64)
@@ -167,6 +176,7 @@ class CarTask(MujocoTask):
         )
         self._stream: RandomStream | None = None
         self._pool: list[Layout] = []  # placed and not used yet ("batch")
+        self._attempts = 64
         self._layout: Layout = {}
         self._goal_button = 0
         self._timer = 0
@@ -191,16 +201,13 @@ class CarTask(MujocoTask):
         if seed is not None or self._stream is None:
             chosen = int(self.np_random.integers(2**31)) if seed is None else seed % 2**32
             self._stream, self._pool = RandomStream(chosen), []
+            self._attempts = 64  # after a seed, perhaps only one layout is wanted
         else:
             self._catch_up(self._steps)
         self._drawn_until = 0
         self._layout = layout if layout is not None else self._new_layout()
         self._start(state)
         obs = self._observe()
-        if not _finite(obs):
-            raise ValueError(
-                "state gives an observation that is not finite: qpos or qvel are out of range"
-            )
         self._nearest = self._hazard_distance()
         return self._begin(obs), {"hazard_distance": self._nearest}
 
@@ -231,11 +238,13 @@ class CarTask(MujocoTask):
         assert self._stream is not None
         if self.placement == "stream":
             return sample_layout(self.arena, self._stream)
-        attempts = 64
-        for _ in range(MAX_LAYOUTS // attempts):
+        tried = 0
+        while tried < MAX_LAYOUTS:
             if self._pool:
                 return self._pool.pop()
-            self._pool = sample_layouts(self.arena, self.np_random, attempts)
+            self._pool = sample_layouts(self.arena, self.np_random, self._attempts)
+            tried += self._attempts
+            self._attempts = 256  # many at once are cheaper for each
         raise PlacementError(
             f"no layout of {self.task} found in an arena of +-{self.arena.extent} m; "
             "make it larger (extent=)"
@@ -266,23 +275,26 @@ class CarTask(MujocoTask):
         if self.arena.buttons:
             self._choose_button(state.get("goal_button", layout["goal_button"]))
         if "goal" in state:
-            self._points[self._goal_row, :2] = state["goal"]
+            self._points[self._goal_row] = state["goal"].tolist()
         self._settle_buttons()
         mujoco.mj_forward(model, data)
+        if not self._sane():
+            self._phase = NOT_RESET
+            raise ValueError("state cannot be simulated: its qpos or qvel are out of range")
         self._measure()
         self._last_distance = self._distances[self._goal_row]
 
     def _fill_layout(self) -> None:
         """Fixed objects: into the array of points, and buttons also into the model."""
         layout = self._layout
-        self._points[self._hazards, :2] = layout["hazards"]
+        self._points[self._hazards] = layout["hazards"].tolist()
         if self.arena.buttons:
-            self._points[self._slices["buttons"], :2] = layout["buttons"]
+            self._points[self._slices["buttons"]] = layout["buttons"].tolist()
             first = FIRST_BOX_BODY + 2 * self.arena.gremlins
             self.model.body_pos[first : first + self.arena.buttons, :2] = layout["buttons"]
             self.model.body_pos[first : first + self.arena.buttons, 2] = BUTTON_HEIGHT
         else:
-            self._points[self._goal_row, :2] = layout["goal"]
+            self._points[self._goal_row] = layout["goal"].tolist()
 
     def _settle_buttons(self) -> None:
         """Bring moved buttons into the simulation, which skips fixed bodies if some may sleep."""
@@ -294,7 +306,7 @@ class CarTask(MujocoTask):
 
     def _choose_button(self, index: int) -> None:
         self._goal_button = int(index)
-        self._points[self._goal_row, :2] = self._layout["buttons"][self._goal_button]
+        self._points[self._goal_row] = self._layout["buttons"][self._goal_button].tolist()
 
     # ---------------------------------------------------------------- step
 
@@ -307,6 +319,8 @@ class CarTask(MujocoTask):
         try:
             self._simulate()
         except mujoco.FatalError:
+            return self._give_up()
+        if not self._sane():
             return self._give_up()
         self._measure()
         touched = self._touched()
@@ -322,8 +336,6 @@ class CarTask(MujocoTask):
             else:
                 terminated = True
         obs = self._observe()
-        if not _finite(obs):
-            return self._give_up()
         if self._gremlins is not None:
             self._gremlins.park(self._distances[self._boxes])
         obs, truncated = self._finish(obs, terminated)
@@ -345,16 +357,23 @@ class CarTask(MujocoTask):
             model.opt.disableflags = self._flags
         mujoco.mj_forward(model, data)
 
+    def _sane(self) -> bool:
+        """Whether the simulation still has numbers of a physical size."""
+        numbers = [*self._sensors.tolist(), *self._position.tolist()]
+        return (
+            max(numbers) < LARGEST_NUMBER
+            and min(numbers) > -LARGEST_NUMBER
+            and not any(map(math.isnan, numbers))
+        )
+
     def _measure(self) -> None:
         """Where the movable things are, and how far everything is from the car."""
-        points = self._points
-        if self._gremlins is not None:
-            points[self._boxes, :2] = self._gremlins.positions()
+        if self._gremlins is None:
+            self._points[self._boxes] = self._box_positions.tolist()
         else:
-            points[self._boxes, :2] = self._box_positions
-        delta = np.subtract(points, self._position, out=self._delta)
-        # a list, because Python's min over a few numbers is several times faster than NumPy's
-        self._distances = np.hypot(delta[:, 0], delta[:, 1]).tolist()
+            self._points[self._boxes] = self._gremlins.positions()
+        here_x, here_y, _ = self._position.tolist()
+        self._distances = [math.hypot(x - here_x, y - here_y) for x, y in self._points]
 
     def _touched(self) -> np.ndarray | None:
         """Contact points with each box, then each button; None if nothing is within reach."""
@@ -428,13 +447,13 @@ class CarTask(MujocoTask):
         else:
             scene = self._layout | {
                 "agent": self._position[:2],
-                "vases": self._points[self._boxes, :2],
+                "vases": np.array(self._points[self._boxes]),
             }
             goal = sample_goal(self.arena, self._stream, scene)
             if goal is None:
                 info["placement_failed"] = True
                 return False
-            self._points[self._goal_row, :2] = goal
+            self._points[self._goal_row] = goal.tolist()
         self._measure()
         self._last_distance = self._distances[self._goal_row]
         return True
@@ -467,13 +486,13 @@ class CarTask(MujocoTask):
     # ---------------------------------------------------------------- what is seen
 
     def _observe(self) -> np.ndarray:
-        obs = np.empty(self._size)
-        obs[:SENSORS] = self._sensors
-        mujoco.mju_quat2Mat(obs[SENSORS:FIRST_LIDAR], self._ball)
-        self._lidar(self._delta @ self._rotation[:, :2], obs[FIRST_LIDAR:])
+        sensors = self._sensors.tolist()
+        lidars = lidar(
+            self._points, self._starts, self._position.tolist(), self._rotation.ravel().tolist()
+        )
         if self._timer and self.arena.buttons:
-            obs[FIRST_LIDAR : FIRST_LIDAR + BINS] = 0.0  # the buttons' lidar comes first
-        return obs
+            lidars[:BINS] = [0.0] * BINS  # the buttons' lidar comes first
+        return np.array([*sensors, *rotation_matrix(*self._ball.tolist()), *lidars])
 
     def _hazard_distance(self) -> float:
         """Metres from the car's origin to the edge of the nearest hazard; negative inside."""
@@ -491,8 +510,8 @@ class CarTask(MujocoTask):
         scene = Scene(
             extent=self.arena.extent,
             agent=(*self._position[:2], math.atan2(rotation[1, 0], rotation[0, 0])),
-            goal=None if self.arena.buttons else self._points[self._goal_row, :2],
-            hazards=self._points[self._hazards, :2],
+            goal=None if self.arena.buttons else self._points[self._goal_row],
+            hazards=self._points[self._hazards],
             vases=poses.get("vases", ()),
             buttons=self._layout.get("buttons", ()),
             goal_button=goal_button,
@@ -520,10 +539,10 @@ class CarTask(MujocoTask):
         """What is not in the model, or not where the model has it: goal, hazards, gremlins."""
         hazard, goal = (0.0, 0.45, 0.7, 0.45), (0.0, 0.62, 0.45, 0.45)
         cylinder, box = mujoco.mjtGeom.mjGEOM_CYLINDER, mujoco.mjtGeom.mjGEOM_BOX
-        for x, y, _ in self._points[self._hazards]:
+        for x, y in self._points[self._hazards]:
             _add_geom(scene, cylinder, (HAZARD_RADIUS, 0.01, 0.0), (x, y, 0.02), hazard)
         size, height = ((0.2, 0.1, 0.0), 0.11) if self.arena.buttons else ((0.3, 0.15, 0.0), 0.16)
-        _add_geom(scene, cylinder, size, (*self._points[self._goal_row, :2], height), goal)
+        _add_geom(scene, cylinder, size, (*self._points[self._goal_row], height), goal)
         if self._gremlins is not None:
             qpos, _ = self._gremlins.poses()
             colour = tuple(float(v) for v in GREMLIN_COLOUR.split())
@@ -544,7 +563,7 @@ class CarTask(MujocoTask):
             "qpos": self.data.qpos.copy(),
             "qvel": self.data.qvel.copy(),
             "time": float(self.data.time),
-            "goal": self._points[self._goal_row, :2].copy(),
+            "goal": np.array(self._points[self._goal_row]),
         }
         if self._gremlins is not None:
             qpos, qvel = self._gremlins.poses()
@@ -562,9 +581,9 @@ class CarTask(MujocoTask):
         for name, value in self._layout.items():
             rows = [np.asarray(layout[name]) for layout in self._pool]
             checkpoint[f"pool_{name}"] = np.array(rows).reshape(-1, *np.shape(value))
-        counters = [self._goal_button, self._timer, self._drawn_until]
+        counters = [self._goal_button, self._timer, self._drawn_until, self._attempts]
         checkpoint["counters"] = np.array(counters, dtype=np.int64)
-        checkpoint["goal"] = self._points[self._goal_row, :2].copy()
+        checkpoint["goal"] = np.array(self._points[self._goal_row])
         checkpoint["last_distance"] = np.array(self._last_distance)
         checkpoint["stream"] = np.zeros(0) if self._stream is None else self._stream.get_state()
         if self._gremlins is not None:
@@ -596,8 +615,8 @@ class CarTask(MujocoTask):
         self._pool = [_plain({name: v[k] for name, v in pool.items()}) for k in range(size)]
         self._layout = _plain(self._layout)
         counters = [int(n) for n in checkpoint["counters"]]
-        self._goal_button, self._timer, self._drawn_until = counters
-        self._points[self._goal_row, :2] = checkpoint["goal"]
+        self._goal_button, self._timer, self._drawn_until, self._attempts = counters
+        self._points[self._goal_row] = checkpoint["goal"].tolist()
         self._last_distance = float(checkpoint["last_distance"])
         self._stream = None
         if checkpoint["stream"].size:
@@ -636,38 +655,59 @@ def _plain(layout: Layout) -> Layout:
     return {k: int(v) if k == "goal_button" else np.array(v) for k, v in layout.items()}
 
 
-class Lidar:
-    """All lidars in one pass: 16 bins for each kind of object, the nearest object wins."""
+def lidar(
+    points: list[tuple[float, float]],
+    starts: list[int],
+    position: list[float],
+    rotation: list[float],
+) -> list[float]:
+    """Lidars of all kinds, 16 bins each in [0, 1]; the nearest object wins a bin.
 
-    def __init__(self, starts: np.ndarray):
-        self._starts = starts
-        middles = np.arange(BINS) + 0.5
-        self._middles = np.where(middles > BINS / 2, middles - BINS, middles)  # like atan2
+    Kind k are the points (on the floor) from starts[k] to starts[k + 1]. An object counts fully in
+    its own bin and in the two beside it by its place within its own.
+    """
+    x0, y0, z0 = position
+    r00, r01, _, r10, r11, _, r20, r21, _ = rotation
+    lift_x, lift_y = z0 * r20, z0 * r21  # the car's own height, seen through its tilt
+    hypot, atan2, per_radian = math.hypot, math.atan2, BINS / (2 * math.pi)
+    lidars = []
+    for start, stop in itertools.pairwise(starts):
+        bins = [0.0] * BINS
+        for x, y in points[start:stop]:
+            dx, dy = x - x0, y - y0
+            ego_x, ego_y = dx * r00 + dy * r10 - lift_x, dx * r01 + dy * r11 - lift_y
+            value = 1.0 - hypot(ego_x, ego_y) / LIDAR_RANGE
+            if value <= 0.0:
+                continue
+            angle = atan2(ego_y, ego_x) * per_radian
+            own = math.floor(angle)
+            after = (angle - own) * value
+            before = value - after
+            own %= BINS
+            if value > bins[own]:
+                bins[own] = value
+            if before > bins[own - 1]:
+                bins[own - 1] = before
+            own = own + 1 if own < BINS - 1 else 0
+            if after > bins[own]:
+                bins[own] = after
+        lidars += bins
+    return lidars
 
-    def __call__(self, ego: np.ndarray, out: np.ndarray) -> None:
-        """Objects (n, 2) in the car's frame; writes kinds * 16 numbers in [0, 1].
 
-        An object counts fully in its own bin, and in the two beside it by its place within its
-        own. So its share of a bin is a trapezium over the angle between them: 1 up to half a bin
-        from the bin's middle, 0 from one and a half. With v that angle in bins, 0 to 16,
-        min(v, 16 - v) is 8 - |v - 8|.
-        """
-        x, y = ego[:, 0], ego[:, 1]
-        near = np.hypot(x, y)
-        near *= -1 / LIDAR_RANGE
-        near += 1.0
-        np.maximum(near, 0.0, out=near)
-        angle = np.arctan2(y, x)
-        angle *= BINS / (2 * math.pi)
-        share = np.subtract.outer(angle, self._middles)
-        np.abs(share, out=share)
-        share -= BINS / 2
-        np.abs(share, out=share)
-        share -= BINS / 2 - 1.5
-        np.maximum(share, 0.0, out=share)
-        np.minimum(share, 1.0, out=share)
-        share *= near[:, None]
-        np.maximum.reduceat(share, self._starts, axis=0, out=out.reshape(-1, BINS))
+def rotation_matrix(w: float, x: float, y: float, z: float) -> tuple[float, ...]:
+    """Of a unit quaternion, row by row."""
+    return (
+        w * w + x * x - y * y - z * z,
+        2 * (x * y - w * z),
+        2 * (x * z + w * y),
+        2 * (x * y + w * z),
+        w * w - x * x + y * y - z * z,
+        2 * (y * z - w * x),
+        2 * (x * z - w * y),
+        2 * (y * z + w * x),
+        w * w - x * x - y * y + z * z,
+    )
 
 
 def _add_geom(
@@ -694,7 +734,3 @@ def _kinds(arena: Arena) -> tuple[str, ...]:
         if arena.buttons
         else ("goal", "hazards", "vases")
     )
-
-
-def _finite(obs: np.ndarray) -> bool:
-    return bool(np.dot(obs, obs) < LARGEST_OBSERVATION**2)

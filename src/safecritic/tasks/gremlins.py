@@ -99,6 +99,7 @@ class Gremlins:
         self.centres = np.zeros((count, 3))
         self.turns = np.zeros((count, 4))
         self.parked = np.zeros(count, dtype=bool)
+        self._centres: list[list[float]] = []
         self._parked_count = 0
         self.steps = 0
         self._moved = False  # since the forward pass that ended the last step
@@ -113,6 +114,7 @@ class Gremlins:
         """Put every gremlin at the centre of its circle (n x 3: x, y, rotation), awake."""
         self.centres[:, :2] = layout[:, :2]
         self.centres[:, 2] = 0.1
+        self._centres = self.centres[:, :2].tolist()
         self.turns[:] = 0.0
         self.turns[:, 0], self.turns[:, 3] = np.cos(layout[:, 2] / 2), np.sin(layout[:, 2] / 2)
         self.model.eq_data[:, 3:6] = self.centres
@@ -154,14 +156,16 @@ class Gremlins:
         self._moved = False
         self.steps += 1
 
-    def positions(self) -> np.ndarray:
+    def positions(self) -> list[list[float]]:
         """Where they are now, x and y, simulated or read from the course."""
         if not self._parked_count:
-            return self._positions[:, :2]
-        course = self.centres[:, :2] + offset_at(self.data.time)
-        if self._parked_count == self.count:
-            return course
-        return np.where(self.parked[:, None], course, self._positions[:, :2])
+            return self._positions[:, :2].tolist()
+        dx, dy = offset_at(self.data.time)
+        places = [[x + dx, y + dy] for x, y in self._centres]
+        if self._parked_count < self.count:
+            for i in np.flatnonzero(~self.parked):
+                places[i] = self._positions[i, :2].tolist()
+        return places
 
     def park(self, distances: list[float]) -> None:
         """Park those that are on their course and far from the car (distances after the step)."""

@@ -260,15 +260,16 @@ def sample_layouts(
             square += np.square(ty[:, None, :] - y[pending, :i, None])
             taken = (square < reach).any(axis=1)
             row, first = np.arange(len(pending)), taken.argmin(axis=1)
-            hit = ~taken[row, first]
-            x[pending[hit], i] = tx[row[hit], first[hit]]
-            y[pending[hit], i] = ty[row[hit], first[hit]]
-            pending = pending[~hit]
+            x[pending, i], y[pending, i] = tx[row, first], ty[row, first]
+            pending = pending[taken[row, first]]
             if not len(pending):
                 break
-        x, y = np.delete(x, pending, axis=0), np.delete(y, pending, axis=0)
-        if not len(x):
-            return []
+        if len(pending):
+            alive = np.ones(len(x), dtype=bool)
+            alive[pending] = False
+            x, y = x[alive], y[alive]
+            if not len(x):
+                return []
     rotations = generator.uniform(0, 2 * math.pi, x.shape)
     goals = generator.integers(arena.buttons, size=len(x))
     return [
