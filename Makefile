@@ -14,10 +14,10 @@ $(BIN)/pytest: pyproject.toml constraints.txt
 check: format lint types test
 
 format: $(BIN)/pytest
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks docs
 
 lint: $(BIN)/pytest
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
 
 types: $(BIN)/pytest
 	$(BIN)/mypy

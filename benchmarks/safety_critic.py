@@ -1,0 +1,132 @@
+"""What it takes for Q_C to predict cost: one setting changed at a time, on the same data.
+
+    safecritic train ddpg CarGoal1 --steps 20000 --seed 100
+    python benchmarks/safety_critic.py runs/ddpg-CarGoal1-seed100
+
+Fits the safety critic on the replay of a finished DDPG run, with the run's final policy, and looks
+at held-out episodes of that policy: AUC of Q_C for "any cost within the next 1/(1 - gamma) steps",
+mean Q_C over the mean realised discounted cost, and their correlation. No policy learns here, so
+nothing but the critic differs between the rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from safecritic import api, methods, networks, replay
+from safecritic.agents import safety_critic
+from safecritic.deployment import auc, cost_within, discounted_sums
+
+PLAIN: dict[str, Any] = {
+    "sharpening": 1.0,
+    "safety_n_step": 1,
+    "safety_critics": 1,
+    "costly_share": 0.0,
+    "safety_output": "linear",
+}
+ROWS: list[tuple[str, dict[str, Any]]] = [
+    ("plain, inputs as observed", PLAIN | {"observation_scaling": "none"}),
+    ("plain, inputs scaled", PLAIN),
+    ("+ softplus output", PLAIN | {"safety_output": "softplus"}),
+    ("+ sharpened lidars", PLAIN | {"safety_output": "softplus", "sharpening": 8.0}),
+    (
+        "+ 5-step targets",
+        PLAIN | {"safety_output": "softplus", "sharpening": 8.0, "safety_n_step": 5},
+    ),
+    (
+        "+ two critics",
+        PLAIN
+        | {"safety_output": "softplus", "sharpening": 8.0, "safety_n_step": 5, "safety_critics": 2},
+    ),
+    ("+ a quarter of the batch costly: the default of SC", {}),
+    ("the default without sharpened lidars", {"sharpening": 1.0}),
+]
+
+
+def held_out(agent: api.Agent, episodes: int, seed: int) -> list[tuple[np.ndarray, ...]]:
+    """Observations, actions and costs of deployment episodes."""
+    found = []
+    for number in range(episodes):
+        obs, _ = agent.env.reset(seed=seed + number)
+        rows = []
+        over = False
+        while not over:
+            action, _ = agent.predict(obs)
+            after, _, terminated, truncated, info = agent.env.step(action)
+            rows.append((np.array(obs, np.float32), action, info["cost"]))
+            obs, over = after, terminated or truncated
+        found.append(tuple(np.array(column) for column in zip(*rows, strict=True)))
+    return found
+
+
+def fit(agent: api.Agent, settings: dict[str, Any], updates: int) -> tuple[Any, Any]:
+    """A safety critic after so many updates on the agent's replay, its policy held fixed."""
+    device = agent.training.device
+    ours = device.agent
+    config = methods.make_config("sc", gamma=agent.config.gamma, **settings)
+    state = safety_critic.init(jax.random.PRNGKey(0), agent.training.spec, config)
+    actor = jax.tree.map(jnp.copy, ours.actor)
+    state = state._replace(actor=actor, target_actor=actor, scaler=ours.scaler)
+    if config.observation_scaling == "none":
+        # the policy still needs its own scale: fold it into its first layer
+        spread = jnp.sqrt(jnp.maximum(ours.scaler.var, 1e-4))
+        first = {
+            "w": actor[0]["w"] / spread[:, None],
+            "b": actor[0]["b"] - (ours.scaler.mean / spread) @ actor[0]["w"],
+        }
+        state = state._replace(target_actor=(first, *actor[1:]), actor=(first, *actor[1:]))
+
+    def step(carry: Any, key: jax.Array) -> tuple[Any, None]:
+        batch = replay.sample(device.replay, key, config)
+        learned, _ = safety_critic.learn_safety(carry, batch, config)
+        target = networks.track(carry.target_safety, learned.safety, config.safety_tau)
+        return carry._replace(
+            safety=learned.safety,
+            safety_opt=learned.safety_opt,
+            target_safety=target,
+            key=learned.key,
+        ), None
+
+    keys = jax.random.split(jax.random.PRNGKey(1), updates)
+    state, _ = jax.jit(lambda s: jax.lax.scan(step, s, keys))(state)
+    return state, config
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", help="folder of a finished ddpg run")
+    parser.add_argument("--updates", type=int, default=12_000)
+    parser.add_argument("--episodes", type=int, default=80)
+    options = parser.parse_args()
+    agent = api.DDPG.load(options.run)
+    episodes = held_out(agent, options.episodes, seed=10_000)
+    gamma = agent.config.gamma
+    obs, action = (np.concatenate([e[i] for e in episodes]) for i in (0, 1))
+    truth = np.concatenate([discounted_sums(e[2], gamma) for e in episodes])
+    soon = np.concatenate([cost_within(e[2], round(1 / (1 - gamma))) for e in episodes])
+    print(
+        f"{len(episodes)} held-out episodes, {len(obs)} steps, cost ahead in {soon.mean():.0%}, "
+        f"mean realised discounted cost {truth.mean():.3f}"
+    )
+    print(f"{'safety critic':52} {'AUC':>5} {'Q_C / realised':>15} {'correlation':>12}")
+    for name, settings in ROWS:
+        state, config = fit(agent, settings, options.updates)
+        q = np.asarray(
+            safety_critic.values(state, jnp.asarray(obs), jnp.asarray(action, jnp.float32), config)[
+                "q_cost"
+            ]
+        )
+        print(
+            f"{name:52} {auc(q, soon):5.2f} {q.mean() / truth.mean():15.2f} "
+            f"{np.corrcoef(q, truth)[0, 1]:12.2f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Deep deterministic policy gradient (Lillicrap et al., 2016): the base of every method here.
+
+    target   y = r + gamma Q_R'(s', pi'(s')), from target networks
+    critic   minimise 1/2 (Q_R(s, a) - y)^2
+    actor    minimise -Q_R(s, pi(s))
+    targets  follow with rate tau
+    acting   pi(s) plus Ornstein-Uhlenbeck noise, clipped to the box
+
+Deviations from the paper: the actor's step is 3e-4 and observations are scaled by their running
+mean and spread. ``cost_limit`` plays no part in learning; it is there for the report.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from safecritic import networks
+from safecritic.agents import common
+from safecritic.agents.common import Common, Scaler
+from safecritic.critics import bellman
+from safecritic.networks import EnvSpec, Params
+from safecritic.noise import ornstein_uhlenbeck
+from safecritic.replay import Batch
+
+Metrics = dict[str, jax.Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DDPGConfig(Common):
+    """Settings of DDPG: the common ones."""
+
+    @property
+    def safety_n_step(self) -> int:
+        return self.n_step
+
+    @property
+    def neighbour_block(self) -> int:
+        return 0
+
+    @property
+    def neighbour_reach(self) -> int:
+        return 0
+
+
+class DDPGState(NamedTuple):
+    actor: Params
+    reward: Params
+    target_actor: Params
+    target_reward: Params
+    actor_opt: Any
+    reward_opt: Any
+    scaler: Scaler
+    noise: jax.Array
+    key: jax.Array
+    step: jax.Array
+
+
+def validate(config: DDPGConfig) -> None:
+    common.validate(config)
+
+
+def reward_loss(
+    params: Params, obs: jax.Array, action: jax.Array, targets: jax.Array
+) -> tuple[jax.Array, Metrics]:
+    q = networks.critic(params, obs, action)
+    value = bellman.loss(q, targets)
+    return value, {"reward/loss": value, "reward/q_mean": q.mean()}
+
+
+def actor_loss(params: Params, reward: Params, obs: jax.Array) -> tuple[jax.Array, Metrics]:
+    value = -networks.critic(reward, obs, networks.actor(params, obs)).mean()
+    return value, {"actor/loss": value}
+
+
+def update(state: DDPGState, batch: Batch, config: DDPGConfig) -> tuple[DDPGState, Metrics]:
+    """One step of critic, actor and targets on a batch."""
+    obs = common.scale(state.scaler, batch.obs, config.observation_scaling)
+    next_obs = common.scale(state.scaler, batch.next_obs, config.observation_scaling)
+
+    next_action = networks.actor(state.target_actor, next_obs)
+    q_next = networks.critic(state.target_reward, next_obs, next_action)
+    targets = bellman.target(batch.reward, batch.discount, q_next)
+    gradient, reward_metrics = jax.grad(reward_loss, has_aux=True)(
+        state.reward, obs, batch.action, targets
+    )
+    reward, reward_opt = common.adam_step(
+        state.reward, gradient, state.reward_opt, config.critic_lr
+    )
+
+    gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(state.actor, reward, obs)
+    actor, actor_opt = common.adam_step(state.actor, gradient, state.actor_opt, config.actor_lr)
+
+    state = state._replace(
+        actor=actor,
+        reward=reward,
+        target_actor=networks.track(state.target_actor, actor, config.tau),
+        target_reward=networks.track(state.target_reward, reward, config.tau),
+        actor_opt=actor_opt,
+        reward_opt=reward_opt,
+        step=state.step + 1,
+    )
+    return state, reward_metrics | actor_metrics
+
+
+@partial(jax.jit, static_argnames=("spec", "config"))
+def init(key: jax.Array, spec: EnvSpec, config: DDPGConfig) -> DDPGState:
+    key, key_actor, key_reward = jax.random.split(key, 3)
+    actor = networks.init(key_actor, (spec.obs_dim, *config.hidden, spec.action_dim))
+    reward = networks.init(key_reward, (spec.obs_dim + spec.action_dim, *config.hidden, 1))
+    return DDPGState(
+        actor=actor,
+        reward=reward,
+        # Copies: a buffer may not be handed over twice to a compiled step that reuses it.
+        target_actor=jax.tree.map(jnp.copy, actor),
+        target_reward=jax.tree.map(jnp.copy, reward),
+        actor_opt=optax.adam(config.actor_lr).init(actor),
+        reward_opt=optax.adam(config.critic_lr).init(reward),
+        scaler=common.scaler_init(spec),
+        noise=jnp.zeros(spec.action_dim, jnp.float32),
+        key=key,
+        step=jnp.zeros((), jnp.int32),
+    )
+
+
+def act(
+    state: DDPGState, obs: jax.Array, config: DDPGConfig, explore: bool
+) -> tuple[jax.Array, dict[str, jax.Array], Metrics]:
+    """The action (A,) for one observation, and the parts of the state that acting changes."""
+    action = policy(state, obs[None], config)[0]
+    if not explore:
+        return action, {"key": state.key, "noise": state.noise}, {}
+    key, key_noise = jax.random.split(state.key)
+    noise = ornstein_uhlenbeck(state.noise, key_noise, config.noise_sigma, config.noise_theta)
+    return jnp.clip(action + noise, -1.0, 1.0), {"key": key, "noise": noise}, {}
+
+
+def observe(state: DDPGState, obs: jax.Array) -> DDPGState:
+    return state._replace(scaler=common.scaler_update(state.scaler, obs))
+
+
+def end_episode(
+    state: DDPGState, episode_cost: jax.Array, config: DDPGConfig
+) -> tuple[DDPGState, Metrics]:
+    return state._replace(noise=jnp.zeros_like(state.noise)), {}
+
+
+def values(state: DDPGState, obs: jax.Array, action: jax.Array, config: DDPGConfig) -> Metrics:
+    """Q_R of observations (N, O) and actions (N, A)."""
+    obs = common.scale(state.scaler, obs, config.observation_scaling)
+    return {"q_reward": networks.critic(state.reward, obs, action)}
+
+
+def policy(state: DDPGState, obs: jax.Array, config: DDPGConfig) -> jax.Array:
+    """The actor's actions (N, A), without noise."""
+    return networks.actor(state.actor, common.scale(state.scaler, obs, config.observation_scaling))

@@ -1,0 +1,712 @@
+"""Actor-critic with a safety critic: SC, CSC, USC (NR) and USC are settings of this one agent.
+
+Paper: "Safe But Not Sorry: Reducing Over-Conservatism in Safety Critics via Uncertainty-Aware
+Modulation" (Bethell et al.). One update, in the order of its Algorithm 1:
+
+    influence u of every sample (Eq. 1) and its caution (Eq. 2)      objective "uncertain"
+    safety critic: Bellman + weight x caution x margin (Eq. 3, 4)    margin: not for "bellman"
+    reward critic: as in DDPG
+    actor: -Q_R + multiplier Q_C + KL to the target actor (Eq. 5, 6)
+    refinement of the most uncertain samples (Eq. 8-10)              ``refinement``
+    multiplier, once per episode (Eq. 7); screening of actions while acting (Algorithm 1)
+
+Deviations from the paper, each a setting whose paper value is in the method table: the conservative
+term is mirrored and hinged (``conservative_form``) and its weight is larger; the curvature of Eq. 1
+comes from the replay (``reference``); the old policy of the KL term is the target actor, the old
+prediction of Eq. 9 the target safety critic, because against the parameters of one step ago both
+gradients vanish; refinement targets are the neighbours' Bellman targets (``refine_target``);
+observations are scaled, Q_C cannot be negative (``safety_output``).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from safecritic import duals, networks, screening
+from safecritic.agents import common
+from safecritic.agents.common import Common, Scaler
+from safecritic.agents.ddpg import reward_loss
+from safecritic.critics import bellman, conservative, influence, refinement, uncertain
+from safecritic.critics.influence import Curvature
+from safecritic.networks import EnvSpec, Params
+from safecritic.noise import ornstein_uhlenbeck
+from safecritic.replay import Batch, Neighbours, Rows
+
+Metrics = dict[str, jax.Array]
+
+OBJECTIVES = ("bellman", "conservative", "uncertain")
+VALUES = ("max", "mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SafetyCriticConfig(Common):
+    """Settings of the safety critics; the paper's value stands where ours differs."""
+
+    objective: str = "uncertain"
+    costly_share: float = 0.25  # paper: 0
+
+    # The critic
+    safety_critics: int = 2  # paper: 1; the larger of two is the target
+    safety_value: str = "max"  # what two critics are reduced to for actor, screen and influence
+    safety_output: str = "softplus"  # paper: linear
+    output_sharpness: float = 5.0  # of the softplus; not in the paper
+    safety_lr: float = 1e-3
+    safety_tau: float = 5e-3
+    safety_n_step: int = 5  # paper: 1
+    sharpening: float = 8.0  # paper: 1; power of inputs that are a closeness (lidars)
+    sharpening_gain: float = 0.3  # of all other inputs, if there is sharpening
+
+    # Eq. 1: influence
+    reference: str = "replay"  # paper: batch
+    damping: float = 1e-6  # d, for the reference "batch"
+    replay_damping: float = 1e-3  # relative to the mean curvature, for the reference "replay"
+    curvature_decay: float = 0.999
+    curvature_refresh: int = 50  # updates between two factorisations
+
+    # Eq. 3: conservative term
+    conservative_form: str = "band"  # paper: printed
+    conservative_weight: float = 3e-2  # paper: 1e-3, reading the table's alpha as this weight
+    conservative_gradient: str = "sampled"  # or "exact": the same in expectation
+    push_data: bool = False  # paper: True; the data's own value is pushed down as well
+    alternatives: int = 8  # m, not printed
+    alternatives_from: str = "uniform"
+    alternatives_spread: float = 0.2  # of the noise around the policy, for "policy"
+    sigma_epsilon: float = 1e-2  # eps beside sigma, not printed
+
+    # Eq. 5 and 7: actor and multiplier
+    multiplier_init: float = 1.0
+    multiplier_lr: float = 1e-3  # not printed
+    kl_weight: float = 1e-3  # paper: 1e-6, the table's delta
+    kl_sigma: float = 0.2  # spread of the Gaussians: the exploration noise's
+    rescale_actor_loss: bool = False  # divide by 1 + multiplier
+
+    # Algorithm 1: screening
+    screen: bool = True
+    tolerance: float = 0.3
+    screen_candidates: int = 16  # N, not printed
+    screen_from: str = "ou"
+    screen_spread: float = 0.2
+
+    # Eq. 8-10: refinement; nothing but "every update" is printed
+    refinement: bool = False
+    refine_target: str = "bellman"  # paper: cost
+    refine_top: int = 8  # n
+    refine_neighbours: int = 5  # K
+    refine_lr: float = 1e-2
+    refine_beta: float = 1.0
+    refine_epsilon: float = 1e-2
+    refine_confident: bool = True  # neighbours among the top n are left out
+    refine_block: int = 1024  # candidates: a random block of the replay
+    refine_reach: int = 8  # and this many rows on either side of the sample
+
+    @property
+    def neighbour_block(self) -> int:
+        return self.refine_block if self.refinement else 0
+
+    @property
+    def neighbour_reach(self) -> int:
+        return self.refine_reach
+
+    @property
+    def uses_influence(self) -> bool:
+        return self.objective == "uncertain" or self.refinement
+
+
+class SafetyCriticState(NamedTuple):
+    actor: Params
+    reward: Params
+    safety: Params  # stacked: (members, in, out)
+    target_actor: Params
+    target_reward: Params
+    target_safety: Params
+    actor_opt: Any
+    reward_opt: Any
+    safety_opt: Any
+    multiplier: jax.Array
+    curvature: Curvature | None  # only for the reference "replay"
+    cost_bound: jax.Array  # c_max / (1 - gamma), infinite if unknown
+    scaler: Scaler
+    noise: jax.Array
+    key: jax.Array
+    step: jax.Array
+
+
+def validate(config: SafetyCriticConfig) -> None:
+    """Refuse settings no run could start with."""
+    common.validate(config)
+    common.require_one_of(config, "objective", OBJECTIVES)
+    common.require_one_of(config, "safety_critics", (1, 2))
+    common.require_one_of(config, "safety_value", VALUES)
+    common.require_one_of(config, "safety_output", networks.OUTPUTS)
+    common.require_one_of(config, "reference", influence.REFERENCES)
+    common.require_one_of(config, "conservative_form", conservative.FORMS)
+    common.require_one_of(config, "conservative_gradient", conservative.GRADIENTS)
+    common.require_one_of(config, "alternatives_from", conservative.SOURCES)
+    common.require_one_of(config, "screen_from", screening.SOURCES)
+    common.require_one_of(config, "refine_target", refinement.TARGETS)
+    common.require_positive(
+        config,
+        *("safety_lr", "safety_n_step", "output_sharpness", "damping", "replay_damping"),
+        "sharpening",
+        *("curvature_refresh", "alternatives", "kl_sigma", "sigma_epsilon"),
+        *("screen_candidates", "refine_top", "refine_neighbours", "refine_block"),
+    )
+    common.require_not_negative(
+        config,
+        *("conservative_weight", "alternatives_spread", "multiplier_init", "multiplier_lr"),
+        *("kl_weight", "screen_spread", "refine_lr", "refine_beta", "refine_epsilon"),
+        *("refine_reach", "sharpening_gain"),
+    )
+    common.require(0 < config.safety_tau <= 1, "safety_tau", "in (0, 1]", config.safety_tau)
+    decay = config.curvature_decay
+    common.require(0 <= decay < 1, "curvature_decay", "in [0, 1)", decay)
+    candidates = config.refine_block + 2 * config.refine_reach
+    if config.refinement and config.refine_neighbours > candidates:
+        raise ValueError(
+            f"refine_neighbours {config.refine_neighbours} exceeds the {candidates} candidates "
+            "of refine_block and refine_reach (--refine-neighbours)"
+        )
+    if config.refinement and config.refine_top > config.batch_size:
+        raise ValueError(
+            f"refine_top {config.refine_top} exceeds batch_size {config.batch_size}: "
+            "only samples of the batch are refined (--refine-top)"
+        )
+
+
+# Q_C
+
+
+def cost_value(z: jax.Array, bound: jax.Array, config: SafetyCriticConfig) -> jax.Array:
+    """Q_C of each member from the raw outputs."""
+    return networks.cost_output(z, config.safety_output, bound, config.output_sharpness)
+
+
+def joint_value(q: jax.Array, config: SafetyCriticConfig) -> jax.Array:
+    """The one Q_C (B,) that actor, screen and influence see, from the members' (members, B)."""
+    return q.max(axis=0) if config.safety_value == "max" else q.mean(axis=0)
+
+
+def q_cost(
+    params: Params,
+    obs: jax.Array,
+    action: jax.Array,
+    bound: jax.Array,
+    config: SafetyCriticConfig,
+) -> jax.Array:
+    """Q_C (B,) of scaled observations and actions."""
+    return joint_value(cost_value(networks.critic(params, obs, action), bound, config), config)
+
+
+def cost_target(
+    state: SafetyCriticState,
+    cost: jax.Array,
+    discount: jax.Array,
+    next_obs: jax.Array,
+    config: SafetyCriticConfig,
+) -> jax.Array:
+    """c + discount max over members of Q_C'(s', pi'(s')), s' as observed."""
+    action = networks.actor(state.target_actor, _scaled(state, next_obs, config))
+    z = networks.critic(state.target_safety, _sharp(state, next_obs, config), action)
+    return bellman.target(cost, discount, cost_value(z, state.cost_bound, config).max(axis=0))
+
+
+# Eq. 1 and 2
+
+
+class Assessment(NamedTuple):
+    q: jax.Array  # (B,) Q_C
+    u: jax.Array  # (B,) influence
+    rank: jax.Array  # (B,) grows with u, also where u itself is rounded to 1
+    curvature: Curvature | None
+
+
+def assess(
+    state: SafetyCriticState,
+    obs: jax.Array,
+    action: jax.Array,
+    config: SafetyCriticConfig,
+    learn: bool,
+) -> Assessment:
+    """Eq. 1 for a batch of scaled observations; ``learn`` adds the batch to the curvature."""
+    x = networks.join(obs, action)
+
+    def value(z: jax.Array) -> jax.Array:
+        return joint_value(cost_value(z, state.cost_bound, config), config)
+
+    z, inputs = networks.forward_inputs(state.safety, x)
+    # Each member's own gradient: that of their maximum would leave a member out for good.
+    members, pull = jax.vjp(lambda z: cost_value(z, state.cost_bound, config), z[..., 0])
+    q = joint_value(members, config)
+    curvature = state.curvature
+    if curvature is None:
+        rest = influence.batch_remainder(state.safety, x, value, config.damping)
+        return Assessment(q, (1.0 - rest).astype(jnp.float32), -rest, None)
+    (top,) = pull(jnp.ones_like(members))
+    gradients = influence.last_layer_gradients(inputs[-1], top)
+    if learn:
+        curvature = influence.curvature_update(
+            curvature,
+            gradients,
+            decay=config.curvature_decay,
+            damping=config.replay_damping,
+            refresh=config.curvature_refresh,
+        )
+    u = influence.curvature_influence(curvature, gradients)
+    return Assessment(q, u, u, curvature)
+
+
+# Losses
+
+
+def alternatives_margin(
+    params: Params,
+    obs: jax.Array,
+    q: jax.Array,
+    actions: jax.Array,
+    key: jax.Array,
+    bound: jax.Array,
+    config: SafetyCriticConfig,
+) -> jax.Array:
+    """Eq. 3, the margin (members, B) of ``actions`` (B, m, A) against the data's ``q``."""
+    form = config.conservative_form
+    mu, sigma = conservative.batch_scale(q, config.sigma_epsilon)
+
+    def standard(raw: jax.Array, mu: jax.Array, sigma: jax.Array) -> jax.Array:
+        return (cost_value(raw, bound, config) - mu) / sigma
+
+    z_data = (q - mu) / sigma
+    if not config.push_data:
+        z_data = jax.lax.stop_gradient(z_data)
+    if config.conservative_gradient == "exact":
+        raw = networks.critic_many(params, obs, actions)
+        return conservative.margin(z_data, standard(raw, mu[..., None], sigma[..., None]), form)
+    raw = networks.critic_many(jax.lax.stop_gradient(params), obs, actions)
+    z_alt = standard(raw, mu[..., None], sigma[..., None])
+    uniform = jax.random.uniform(key, z_data.shape, jnp.float32)
+    drawn = conservative.draw_alternative(uniform, jax.lax.stop_gradient(z_data), z_alt, form)
+    chosen = jnp.take_along_axis(actions[None], drawn.place[..., None, None], axis=2)[:, :, 0]
+    here = jnp.broadcast_to(obs, (*chosen.shape[:-1], obs.shape[-1]))
+    z_drawn = standard(networks.forward(params, networks.join(here, chosen))[..., 0], mu, sigma)
+    return conservative.sampled_margin(z_data, z_alt, z_drawn, drawn.slope, form)
+
+
+def safety_loss(
+    params: Params,
+    obs: jax.Array,
+    action: jax.Array,
+    targets: jax.Array,
+    caution: jax.Array,
+    actions: jax.Array | None,
+    key: jax.Array,
+    bound: jax.Array,
+    config: SafetyCriticConfig,
+) -> tuple[jax.Array, Metrics]:
+    """Eq. 3 of the stacked critics; ``actions`` are the alternatives, None without that term."""
+    q = cost_value(networks.critic(params, obs, action), bound, config)
+    if actions is None:
+        value = bellman.loss(q, targets)
+        metrics = {"safety/bellman_loss": value}
+    else:
+        margin = alternatives_margin(params, obs, q, actions, key, bound, config)
+        value, metrics = uncertain.loss(q, targets, caution, margin, config.conservative_weight)
+        metrics["safety/margin"] = margin.mean()
+    joint = joint_value(q, config)
+    return value, metrics | {
+        "safety/loss": value,
+        "safety/q_mean": joint.mean(),
+        "safety/q_std": joint.std(),
+        "safety/target_mean": targets.mean(),
+    }
+
+
+def actor_loss(
+    params: Params,
+    old: Params,
+    reward: Params,
+    safety: Params,
+    obs: jax.Array,
+    sharp: jax.Array,
+    lam: jax.Array,
+    bound: jax.Array,
+    config: SafetyCriticConfig,
+) -> tuple[jax.Array, Metrics]:
+    """Eq. 5: -Q_R + lam Q_C + weight KL, KL = |pi - pi_old|^2 / (2 sigma^2), mean over states.
+
+    The old policy is the lagging target actor. ``rescale_actor_loss`` divides by 1 + lam.
+    """
+    action = networks.actor(params, obs)
+    reward_part = networks.critic(reward, obs, action).mean()
+    cost_part = q_cost(safety, sharp, action, bound, config).mean()
+    distance = jnp.sum((action - networks.actor(old, obs)) ** 2, axis=-1)
+    kl = distance.mean() / (2.0 * config.kl_sigma**2)
+    value = -reward_part + lam * cost_part + config.kl_weight * kl
+    if config.rescale_actor_loss:
+        value = value / (1.0 + lam)
+    return value, {
+        "actor/loss": value,
+        "actor/q_reward": reward_part,
+        "actor/q_cost": cost_part,
+        "actor/kl": kl,
+    }
+
+
+# Eq. 8-10
+
+
+def _scaled(state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig) -> jax.Array:
+    """Observations as actor and reward critic see them."""
+    return common.scale(state.scaler, obs, config.observation_scaling)
+
+
+def _sharp(state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig) -> jax.Array:
+    """Observations as the safety critic sees them."""
+    return common.sharpen(
+        state.scaler, obs, config.observation_scaling, config.sharpening, config.sharpening_gain
+    )
+
+
+class Found(NamedTuple):
+    rows: Rows  # (n, K, ...)
+    distance: jax.Array  # (n, K)
+    valid: jax.Array  # (n, K) False where fewer than K rows could be used
+
+
+def find_neighbours(
+    points: jax.Array, index: jax.Array, window: Rows, block: Rows, config: SafetyCriticConfig
+) -> Found:
+    """Eq. 8, the K nearest rows of each of n points (n, D), which lie in the rows ``index`` (n,).
+
+    Observations in ``window`` (n, W) and ``block`` (M,) are scaled. The point itself is left out,
+    no row counts twice, and with ``refine_confident`` the n uncertain rows are left out too.
+    """
+    near = networks.join(window.obs, window.action)
+    far = networks.join(block.obs, block.action)
+    in_window = jnp.sum((near - points[:, None, :]) ** 2, axis=-1)
+    in_block = refinement.squared_distances(points, far)
+    usable_window = window.index >= 0
+    own = jnp.abs(block.index - index[:, None]) <= config.refine_reach
+    usable_block = (block.index >= 0) & ~own
+    if config.refine_confident:
+        usable_window &= ~(window.index[..., None] == index).any(axis=-1)
+        usable_block &= ~(block.index[:, None] == index).any(axis=-1)
+    place, valid = refinement.nearest(
+        jnp.concatenate(
+            [
+                jnp.where(usable_window, in_window, jnp.inf),
+                jnp.where(usable_block, in_block, jnp.inf),
+            ],
+            axis=-1,
+        ),
+        config.refine_neighbours,
+    )
+    width = window.index.shape[1]
+    each = jnp.arange(len(index))[:, None]
+
+    def pick(ours: jax.Array, shared: jax.Array) -> jax.Array:
+        mine = ours[each, jnp.minimum(place, width - 1)] if width else shared[place]
+        theirs = shared[jnp.maximum(place - width, 0)]
+        inside = (place < width).reshape(*place.shape, *([1] * (theirs.ndim - 2)))
+        return jnp.where(inside, mine, theirs)
+
+    rows = Rows(*(pick(a, b) for a, b in zip(window, block, strict=True)))
+    gap = networks.join(rows.obs, rows.action) - points[:, None, :]
+    return Found(rows, jnp.sqrt(jnp.sum(gap**2, axis=-1)), valid)
+
+
+def refine(
+    state: SafetyCriticState,
+    safety: Params,
+    batch: Batch,
+    obs: jax.Array,
+    rank: jax.Array,
+    config: SafetyCriticConfig,
+) -> tuple[Params, Metrics]:
+    """Eq. 8-10 for the ``refine_top`` most uncertain samples of the batch."""
+    assert batch.neighbours is not None
+    _, top = jax.lax.top_k(rank, config.refine_top)
+    near: Neighbours = batch.neighbours
+    window = Rows(*(part[top] for part in near.window))
+    window = window._replace(obs=_sharp(state, window.obs, config))
+    block = near.block._replace(obs=_sharp(state, near.block.obs, config))
+    x = networks.join(obs[top], batch.action[top])
+    found = find_neighbours(x, batch.index[top], window, block, config)
+    rows = found.rows
+
+    known = rows.cost
+    if config.refine_target == "bellman":
+        flat = rows.next_obs.reshape(-1, rows.next_obs.shape[-1])
+        known = cost_target(state, rows.cost.ravel(), rows.discount.ravel(), flat, config)
+        known = known.reshape(rows.cost.shape)
+    target = refinement.interpolate(known, found.distance, found.valid)
+    valid = found.valid.any(axis=-1).astype(jnp.float32)
+
+    def predict(params: Params) -> jax.Array:
+        return cost_value(networks.forward(params, x)[..., 0], state.cost_bound, config)
+
+    q_old = predict(state.target_safety)
+    gradient, metrics = jax.grad(
+        lambda params: refinement.loss(
+            predict(params), q_old, target, valid, config.refine_beta, config.refine_epsilon
+        ),
+        has_aux=True,
+    )(safety)
+    metrics["refine/target_mean"] = target.mean()
+    metrics["refine/distance"] = jnp.mean(found.distance, where=found.valid)
+    return refinement.step(safety, gradient, config.refine_lr), metrics
+
+
+# Update
+
+
+class Learned(NamedTuple):
+    safety: Params
+    safety_opt: Any
+    curvature: Curvature | None
+    rank: jax.Array | None  # (B,) order of uncertainty, None if the method does not use it
+    key: jax.Array
+
+
+def learn_safety(
+    state: SafetyCriticState, batch: Batch, config: SafetyCriticConfig
+) -> tuple[Learned, Metrics]:
+    """Algorithm 1, lines 13-19: influence, caution and one step of the safety critic."""
+    key, key_actions, key_draw = jax.random.split(state.key, 3)
+    obs = _sharp(state, batch.obs, config)
+    metrics: Metrics = {}
+
+    curvature, rank = state.curvature, None
+    caution = jnp.ones(len(obs), jnp.float32)
+    if config.uses_influence:
+        assessed = assess(state, obs, batch.action, config, learn=True)
+        curvature, rank = assessed.curvature, assessed.rank
+        if config.objective == "uncertain":
+            caution = uncertain.caution(assessed.u, assessed.q)
+        low, high = jnp.quantile(assessed.u, jnp.array([0.05, 0.95], jnp.float32))
+        metrics |= {
+            "influence/mean": assessed.u.mean(),
+            "influence/low": low,
+            "influence/high": high,
+            "safety/caution": caution.mean(),
+        }
+
+    next_obs, discount = batch.next_obs, batch.discount
+    if batch.cost_next_obs is not None and batch.cost_discount is not None:
+        next_obs, discount = batch.cost_next_obs, batch.cost_discount
+    targets = cost_target(state, batch.cost, discount, next_obs, config)
+    actions = None
+    if config.objective != "bellman":
+        around = batch.action
+        if config.alternatives_from == "policy":
+            around = networks.actor(state.actor, _scaled(state, batch.obs, config))
+        actions = conservative.alternatives(
+            key_actions,
+            around,
+            config.alternatives,
+            config.alternatives_from,
+            config.alternatives_spread,
+        )
+    safety, opt, loss_metrics = safety_step(
+        state, obs, batch.action, targets, caution, actions, key_draw, config
+    )
+    return Learned(safety, opt, curvature, rank, key), metrics | loss_metrics
+
+
+def update(
+    state: SafetyCriticState, batch: Batch, config: SafetyCriticConfig
+) -> tuple[SafetyCriticState, Metrics]:
+    """Algorithm 1, lines 13-31: one step of both critics, actor, refinement and targets."""
+    obs = _scaled(state, batch.obs, config)
+    next_obs = _scaled(state, batch.next_obs, config)
+    learned, metrics = learn_safety(state, batch, config)
+    safety = learned.safety
+
+    next_action = networks.actor(state.target_actor, next_obs)
+    q_next = networks.critic(state.target_reward, next_obs, next_action)
+    targets = bellman.target(batch.reward, batch.discount, q_next)
+    gradient, reward_metrics = jax.grad(reward_loss, has_aux=True)(
+        state.reward, obs, batch.action, targets
+    )
+    reward, reward_opt = common.adam_step(
+        state.reward, gradient, state.reward_opt, config.critic_lr
+    )
+    metrics |= reward_metrics
+
+    sharp = _sharp(state, batch.obs, config)
+    actor, actor_opt, actor_metrics = actor_step(state, reward, safety, obs, sharp, config)
+    metrics |= actor_metrics | {"dual/multiplier": state.multiplier}
+
+    if config.refinement:
+        assert learned.rank is not None
+        safety, refine_metrics = refine(state, safety, batch, sharp, learned.rank, config)
+        metrics |= refine_metrics
+
+    state = state._replace(
+        actor=actor,
+        reward=reward,
+        safety=safety,
+        target_actor=networks.track(state.target_actor, actor, config.tau),
+        target_reward=networks.track(state.target_reward, reward, config.tau),
+        target_safety=networks.track(state.target_safety, safety, config.safety_tau),
+        actor_opt=actor_opt,
+        reward_opt=reward_opt,
+        safety_opt=learned.safety_opt,
+        curvature=learned.curvature,
+        key=learned.key,
+        step=state.step + 1,
+    )
+    return state, metrics
+
+
+def safety_step(
+    state: SafetyCriticState,
+    obs: jax.Array,
+    action: jax.Array,
+    targets: jax.Array,
+    caution: jax.Array,
+    actions: jax.Array | None,
+    key: jax.Array,
+    config: SafetyCriticConfig,
+) -> tuple[Params, Any, Metrics]:
+    """Eq. 4: one step of Adam on the safety critic's loss."""
+    gradient, metrics = jax.grad(safety_loss, has_aux=True)(
+        state.safety, obs, action, targets, caution, actions, key, state.cost_bound, config
+    )
+    safety, opt = common.adam_step(state.safety, gradient, state.safety_opt, config.safety_lr)
+    return safety, opt, metrics
+
+
+def actor_step(
+    state: SafetyCriticState,
+    reward: Params,
+    safety: Params,
+    obs: jax.Array,
+    sharp: jax.Array,
+    config: SafetyCriticConfig,
+) -> tuple[Params, Any, Metrics]:
+    """Eq. 6: one step of Adam on the actor's loss, with the critics just updated."""
+    gradient, metrics = jax.grad(actor_loss, has_aux=True)(
+        state.actor,
+        state.target_actor,
+        reward,
+        safety,
+        obs,
+        sharp,
+        state.multiplier,
+        state.cost_bound,
+        config,
+    )
+    actor, opt = common.adam_step(state.actor, gradient, state.actor_opt, config.actor_lr)
+    return actor, opt, metrics
+
+
+def end_episode(
+    state: SafetyCriticState, episode_cost: jax.Array, config: SafetyCriticConfig
+) -> tuple[SafetyCriticState, Metrics]:
+    """The multiplier's step (Eq. 7) with the episode's undiscounted cost; resets the noise."""
+    lam = duals.gradient_step(
+        state.multiplier, episode_cost, config.cost_limit, config.multiplier_lr
+    )
+    state = state._replace(multiplier=lam, noise=jnp.zeros_like(state.noise))
+    return state, {"dual/multiplier": lam}
+
+
+# Init and act
+
+
+@partial(jax.jit, static_argnames=("spec", "config"))
+def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticConfig) -> SafetyCriticState:
+    bound = float("inf")
+    if spec.cost_max is not None:
+        bound = spec.cost_max / (1.0 - config.gamma)
+    elif config.safety_output == "bounded":
+        raise ValueError(
+            "safety_output 'bounded' needs the largest cost of one step, which this environment "
+            "does not state: set cost_max or use 'softplus' (--safety-output)"
+        )
+    key, key_actor, key_reward, key_safety = jax.random.split(key, 4)
+    joint = (spec.obs_dim + spec.action_dim, *config.hidden, 1)
+    actor = networks.init(key_actor, (spec.obs_dim, *config.hidden, spec.action_dim))
+    reward = networks.init(key_reward, joint)
+    safety = networks.init(key_safety, joint, members=config.safety_critics)
+    curvature = None
+    if config.uses_influence and config.reference == "replay":
+        curvature = influence.curvature_init(config.safety_critics, config.hidden[-1])
+    # Copies: a buffer may not be handed over twice to a compiled step that reuses it.
+    return SafetyCriticState(
+        actor=actor,
+        reward=reward,
+        safety=safety,
+        target_actor=jax.tree.map(jnp.copy, actor),
+        target_reward=jax.tree.map(jnp.copy, reward),
+        target_safety=jax.tree.map(jnp.copy, safety),
+        actor_opt=optax.adam(config.actor_lr).init(actor),
+        reward_opt=optax.adam(config.critic_lr).init(reward),
+        safety_opt=optax.adam(config.safety_lr).init(safety),
+        multiplier=jnp.asarray(config.multiplier_init, jnp.float32),
+        curvature=curvature,
+        cost_bound=jnp.asarray(bound, jnp.float32),
+        scaler=common.scaler_init(spec),
+        noise=jnp.zeros(spec.action_dim, jnp.float32),
+        key=key,
+        step=jnp.zeros((), jnp.int32),
+    )
+
+
+def act(
+    state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig, explore: bool
+) -> tuple[jax.Array, dict[str, jax.Array], Metrics]:
+    """The action (A,) for one observation, and the parts of the state that acting changes."""
+    key, key_noise, key_screen = jax.random.split(state.key, 3)
+    scaled = _scaled(state, obs, config)
+    sharp = _sharp(state, obs, config)
+    action = networks.actor(state.actor, scaled[None])[0]
+    noise = state.noise
+    if explore:
+        noise = ornstein_uhlenbeck(noise, key_noise, config.noise_sigma, config.noise_theta)
+        action = jnp.clip(action + noise, -1.0, 1.0)
+
+    def cost_of(actions: jax.Array) -> jax.Array:
+        here = jnp.broadcast_to(sharp, (len(actions), len(sharp)))
+        return q_cost(state.safety, here, actions, state.cost_bound, config)
+
+    chosen = screening.screen(
+        key_screen,
+        action,
+        cost_of,
+        tolerance=config.tolerance if config.screen else float("inf"),
+        number=config.screen_candidates,
+        source=config.screen_from,
+        spread=config.screen_spread,
+    )
+    info = {"q_cost": chosen.q_cost, "screened": chosen.screened, "changed": chosen.changed}
+    return chosen.action, {"key": key, "noise": noise}, info
+
+
+def observe(state: SafetyCriticState, obs: jax.Array) -> SafetyCriticState:
+    return state._replace(scaler=common.scaler_update(state.scaler, obs))
+
+
+def values(
+    state: SafetyCriticState, obs: jax.Array, action: jax.Array, config: SafetyCriticConfig
+) -> Metrics:
+    """Q_R, Q_C and, if the method uses it, the influence of observations (N, O), actions (N, A).
+
+    With the reference "batch" the N rows themselves are the batch of Eq. 1.
+    """
+    sharp = _sharp(state, obs, config)
+    found = {
+        "q_reward": networks.critic(state.reward, _scaled(state, obs, config), action),
+        "q_cost": q_cost(state.safety, sharp, action, state.cost_bound, config),
+    }
+    if config.uses_influence:
+        found["influence"] = assess(state, sharp, action, config, learn=False).u
+    return found
+
+
+def policy(state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig) -> jax.Array:
+    """The actor's actions (N, A), without noise or screen."""
+    return networks.actor(state.actor, _scaled(state, obs, config))

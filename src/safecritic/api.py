@@ -1,0 +1,395 @@
+"""Agents in Python, with the names and habits of Stable-Baselines3.
+
+    from safecritic import USC
+
+    agent = USC("CarGoal1", cost_limit=1.0, seed=0)
+    agent.learn(total_timesteps=60_000, progress_bar=True)
+    action, _ = agent.predict(obs)
+    print(agent.evaluate(episodes=10).means["cost"])
+    agent.save("my-agent")
+    agent = USC.load("my-agent")
+
+`env` is an id of ours ("CarGoal1"), of any registered environment, or a Gymnasium environment
+whose steps report a cost; see `safecritic.tasks.adapt`. Every setting of the method is a keyword.
+"""
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from safecritic import checkpoint, methods, tasks
+from safecritic.callbacks import Progress, as_callback
+from safecritic.curves import draw_curves
+from safecritic.deployment import Evaluation, Policy, evaluate
+from safecritic.networks import EnvSpec
+from safecritic.run_folder import RunFolder, prepare, read_config, read_table, versions, write_json
+from safecritic.tasks.adapter import Adapted
+from safecritic.training import InterruptedRun, Intervals, Training
+
+EVALUATION_SEED = 10_000  # far from the seeds people train with
+
+
+class Agent:
+    """A method on an environment; use one of the classes below, named after their method."""
+
+    method: ClassVar[str]
+
+    def __init__(
+        self,
+        env: str | gymnasium.Env,
+        *,
+        seed: int = 0,
+        paper_defaults: bool = False,
+        **settings: Any,
+    ):
+        if seed < 0:
+            raise ValueError(f"seed must be >= 0, got {seed} (--seed)")
+        adapted, task = make_env(env)
+        config = methods.make_config(self.method, task, paper_defaults, **settings)
+        self._build(adapted, describe(env, task, adapted), config, seed)
+
+    def _build(self, env: Any, environment: dict[str, Any], config: Any, seed: int) -> None:
+        self.env, self.environment, self.config, self.seed = env, environment, config, seed
+        spec = EnvSpec(**_with_tuples(environment["spec"]))
+        agent = methods.get(self.method).agent
+        self.training = Training(env, agent, config, spec, seed)
+        self.run_folder: Path | None = None  # the run folder this agent writes to
+        self._tables: dict[str, int] | None = None  # how long its tables are to be cut on resume
+        self._policies: dict[bool, tuple[int, Policy]] = {}
+        self.notes: list[str] = []  # what a loaded agent could not bring back
+
+    @property
+    def num_timesteps(self) -> int:
+        return self.training.step
+
+    @property
+    def recent_episodes(self) -> list[dict[str, float]]:
+        """The last 100 training episodes, as in episodes.csv."""
+        return list(self.training.window)
+
+    # ------------------------------------------------------------ learning
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Any = None,
+        progress_bar: bool = False,
+        out: str | Path | None = None,
+        overwrite: bool = False,
+        every: Intervals | None = None,
+    ) -> Self:
+        """Train for so many further steps; learning twice for n steps is learning for 2n.
+
+        With `out` a run folder is written, with checkpoints, tables and curves. Ctrl-C ends the
+        run after its step, saves and raises KeyboardInterrupt.
+        """
+        self.check_steps(total_timesteps)
+        until = self.num_timesteps + total_timesteps
+        every = every or Intervals()
+        bar = [Progress(until)] if progress_bar else []
+        callbacks = as_callback(callback, *bar)
+        folder = None if out is None else self._open(Path(out), overwrite, until, every)
+        callbacks.init_callback(self)
+        callbacks.on_training_start(self.training.locals, globals())
+        try:
+            reason = self.training.run(until, callbacks, folder, every)
+        finally:
+            callbacks.on_training_end()
+            if folder is not None:
+                folder.close()
+        if folder is not None:
+            with folder.writing():
+                write_json(folder.path / "summary.json", self.summary())
+                draw_curves(folder.path)
+        if reason == "interrupted":
+            raise InterruptedRun
+        return self
+
+    def check_steps(self, total_timesteps: int) -> None:
+        """Raise if `learn` for so many steps could not do anything."""
+        self._require_env("learn")
+        until = self.num_timesteps + total_timesteps
+        if total_timesteps < 1:
+            raise ValueError(f"total_timesteps must be >= 1, got {total_timesteps} (--steps)")
+        if until <= self.config.learning_starts:
+            raise ValueError(
+                f"no update would run: warm-up {self.config.learning_starts} >= steps {until} "
+                "(--learning-starts, --steps)"
+            )
+
+    def _open(self, path: Path, overwrite: bool, until: int, every: Intervals) -> RunFolder:
+        going_on = self.run_folder is not None and path.resolve() == self.run_folder.resolve()
+        if not going_on:
+            prepare(path, overwrite)
+        folder = RunFolder(path, self.training.compiled.metrics)
+        if going_on and self._tables is not None:
+            folder.cut_back(self._tables)
+        self.run_folder, self._tables = path, None
+        folder.write_config(self._description() | {"steps": until, "every": asdict(every)})
+        return folder
+
+    def _description(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "title": methods.get(self.method).title,
+            "task": self.environment["task"],
+            "seed": self.seed,
+            "config": asdict(self.config),
+            "environment": self.environment,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """Means over the last 100 episodes, and the safety critic's last figures."""
+        rows = self.recent_episodes
+        found: dict[str, Any] = {
+            "steps": self.num_timesteps,
+            "episodes": self.training.episodes,
+            "window": len(rows),
+            "cost_limit": self.config.cost_limit,
+        }
+        for name in ("reward", "cost", "contacts", "success", "length", "screened"):
+            known = [row[name] for row in rows if not math.isnan(row[name])]
+            found[name] = sum(known) / len(known) if known else None
+        multiplier = rows[-1]["multiplier"] if rows else math.nan
+        found["multiplier"] = None if math.isnan(multiplier) else multiplier
+        if self.run_folder is not None:
+            table = read_table(self.run_folder / "updates.csv")
+            for name in ("figures/auc", "figures/ratio"):
+                known = [value for value in table[name] if not math.isnan(value)]
+                found[name] = known[-1] if known else None
+        return found
+
+    # ------------------------------------------------------------ using it
+
+    def policy(self, deterministic: bool = True, seed: int = 0) -> Policy:
+        """The policy as it is now, adapted observation -> action in [-1, 1]^A; screen on."""
+        compiled = self.training.compiled
+        # a copy: the next learning step reuses the memory of the present parameters
+        state = jax.tree.map(jnp.copy, self.training.device.agent)
+        act = compiled.deploy if deterministic else compiled.act
+        return Policy(act, state, self.training.spec.action_dim, seed)
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
+    ) -> tuple[np.ndarray, None]:
+        """The action for an observation, or for a batch of them, in the environment's own form.
+
+        The screen is on; `deterministic=False` adds the exploration noise. There is no recurrent
+        state: the second value is None.
+        """
+        at, policy = self._policies.get(deterministic, (-1, None))
+        if policy is None or at != self.num_timesteps:
+            policy = self.policy(deterministic)
+            self._policies[deterministic] = (self.num_timesteps, policy)
+        n = self.training.spec.obs_dim
+        raw = observation
+        if self.env is not None and isinstance(observation, dict | tuple):
+            raw = gymnasium.spaces.flatten(own_env(self.env).observation_space, observation)
+        rows = np.asarray(raw, np.float32).reshape(-1, n) if np.size(raw) % n == 0 else None
+        if rows is None or not len(rows):
+            raise ValueError(f"observation must have {n} numbers, got shape {np.shape(raw)}")
+        actions = np.stack([self._own_action(policy(row)) for row in rows])
+        batch = np.size(raw) > n or (np.ndim(raw) == 2 and np.shape(raw)[1] == n)
+        return (actions if batch else actions[0]), None
+
+    def _own_action(self, action: np.ndarray) -> np.ndarray:
+        low, high = (np.array(self.environment[end]) for end in ("action_low", "action_high"))
+        share = (np.clip(action.astype(np.float64), -1.0, 1.0) + 1.0) / 2.0
+        own = (1.0 - share) * low.ravel() + share * high.ravel()
+        return own.reshape(low.shape).astype(self.environment["action_dtype"])
+
+    def evaluate(
+        self,
+        episodes: int = 10,
+        seed: int = EVALUATION_SEED,
+        env: str | gymnasium.Env | None = None,
+    ) -> Evaluation:
+        """Deployment: no exploration noise, screen on, episode i from seed + i.
+
+        Runs on `env`, on a fresh environment if this agent's was made from an id, or else on the
+        agent's own between its training steps.
+        """
+        if episodes < 1:
+            raise ValueError(f"episodes must be >= 1, got {episodes} (--episodes)")
+        borrowed = env is None and self.environment["id"] is None
+        if borrowed:
+            self._require_env("evaluate")
+            used = self.env
+        else:
+            used, _ = make_env(env if env is not None else self.environment["id"])
+        put_back = self.training.lend_env() if borrowed else None
+        found = evaluate(used, self.policy(seed=seed), self.values, self.config, episodes, seed)
+        if put_back is not None:
+            self.notes += put_back()
+        return found
+
+    def values(self, obs: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
+        """Q_R and, where the method has them, Q_C and influence of adapted (N, O) and (N, A)."""
+        found = self.training.compiled.values(
+            self.training.device.agent,
+            np.asarray(obs, np.float32),
+            np.asarray(action, np.float32),
+        )
+        return {name: np.asarray(value) for name, value in found.items()}
+
+    # ------------------------------------------------------------ saving
+
+    def save(self, path: str | Path) -> None:
+        """The whole state with replay and open episode, as a folder; replaces a saved agent."""
+        path = Path(path)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            read_config(path)  # raises if this is not ours to write into
+        self.training.check()
+        arrays, numbers = self.training.state()
+        checkpoint.save(path / "checkpoint", arrays, numbers)
+        content = self._description() | {"steps": self.num_timesteps, "versions": versions()}
+        write_json(path / "config.json", content)
+
+    @classmethod
+    def load(cls, path: str | Path, env: str | gymnasium.Env | None = None) -> Self:
+        """An agent from `save` or from a run folder; runs no code from the files.
+
+        The environment is made again if it came from an id; else pass `env` (without one the
+        agent can still predict).
+        """
+        content = read_config(path)
+        wanted = getattr(cls, "method", content["method"])
+        if wanted != content["method"]:
+            name = CLASSES[content["method"]].__name__
+            raise ValueError(f"{path} holds an agent of {content['method']}: use {name}.load")
+        environment = content["environment"]
+        adapted = None
+        source = env if env is not None else environment["id"]
+        if source is not None:
+            adapted, task = make_env(source)
+            found = describe(source, task, adapted)
+            for size in ("obs_dim", "action_dim"):
+                if found["spec"][size] != environment["spec"][size]:
+                    raise ValueError(
+                        f"{path} was trained on {environment['task']} with {size} "
+                        f"{environment['spec'][size]}, {task} has {found['spec'][size]}"
+                    )
+            environment = found | {"spec": environment["spec"]}
+        settings = _with_tuples(content["config"])
+        config = methods.make_config(content["method"], None, False, **settings)
+        kind: Any = CLASSES[content["method"]]
+        agent = kind.__new__(kind)
+        agent._build(adapted, environment, config, content["seed"])
+        arrays, numbers = checkpoint.load(Path(path) / "checkpoint")
+        agent.notes = agent.training.restore(arrays, numbers)
+        if "tables" in numbers:
+            agent.run_folder, agent._tables = Path(path), numbers["tables"]
+        now = versions()
+        changed = [
+            f"{name} {then} (now {now.get(name, 'missing')})"
+            for name, then in content["versions"].items()
+            if now.get(name) != then
+        ]
+        if changed:
+            agent.notes.append("saved with " + ", ".join(changed) + ": may differ in the last bits")
+        return agent
+
+    def _require_env(self, what: str) -> None:
+        if self.env is None:
+            raise ValueError(
+                f"{what} needs the environment this agent was trained on: "
+                f"{type(self).__name__}.load(path, env=...)"
+            )
+
+
+class DDPG(Agent):
+    """Deep deterministic policy gradient: looks at reward alone."""
+
+    method = "ddpg"
+
+
+class SC(Agent):
+    """Safety critic: Bellman regression of the cost, multiplier and screen."""
+
+    method = "sc"
+
+
+class CSC(Agent):
+    """Conservative safety critic."""
+
+    method = "csc"
+
+
+class USCNR(Agent):
+    """Uncertain safety critic without refinement."""
+
+    method = "usc-nr"
+
+
+class USC(Agent):
+    """Uncertain safety critic: influence-weighted conservatism and refinement."""
+
+    method = "usc"
+
+
+CLASSES: dict[str, type[Agent]] = {kind.method: kind for kind in (DDPG, SC, CSC, USCNR, USC)}
+
+
+def make_env(env: str | gymnasium.Env) -> tuple[Any, str]:
+    """The environment as the methods want it, and its name."""
+    if not isinstance(env, str):
+        name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+        return tasks.adapt(env), tasks.get(name).name if _is_ours(name) else name
+    if _is_ours(env):
+        name = tasks.get(env).name
+        return tasks.adapt(tasks.make(name)), name
+    if ":" in env or env in gymnasium.registry:
+        return tasks.adapt(gymnasium.make(env)), env.rpartition(":")[2]
+    tasks.get(env)  # raises, naming the nearest
+    raise AssertionError
+
+
+def _is_ours(name: str) -> bool:
+    try:
+        return tasks.get(name) is not None
+    except ValueError:
+        return False
+
+
+def own_env(adapted: gymnasium.Env) -> gymnasium.Env:
+    """The environment inside the adapter, if there is one."""
+    return adapted.env if isinstance(adapted, Adapted) else adapted
+
+
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON has lists where we have tuples."""
+    return {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
+
+
+def _closeness(space: Any) -> tuple[int, ...]:
+    """Observations that the space bounds to [0, 1]: lidars, 1 where something is near."""
+    return tuple(int(i) for i in np.flatnonzero((space.low == 0.0) & (space.high == 1.0)))
+
+
+def describe(env: str | gymnasium.Env, task: str, adapted: Any) -> dict[str, Any]:
+    """What an agent must remember of its environment."""
+    box: Any = own_env(adapted).action_space
+    spec = EnvSpec(
+        obs_dim=int(adapted.observation_space.shape[0]),
+        action_dim=int(adapted.action_space.shape[0]),
+        cost_max=getattr(adapted.unwrapped, "cost_max", None),
+        closeness=_closeness(adapted.observation_space),
+    )
+    return {
+        "task": task,
+        "id": env if isinstance(env, str) else None,
+        "spec": spec._asdict(),
+        "action_low": box.low.tolist(),
+        "action_high": box.high.tolist(),
+        "action_dtype": str(box.dtype),
+    }

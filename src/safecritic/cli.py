@@ -1,0 +1,453 @@
+"""The command line. Nothing heavy is imported before the command is known, so help is instant.
+
+safecritic train usc CarGoal1 --steps 60000 --seed 0
+safecritic train --resume runs/usc-CarGoal1-seed0
+safecritic evaluate runs/usc-CarGoal1-seed0 --episodes 10
+safecritic show runs/usc-CarGoal1-seed0
+safecritic tasks
+safecritic methods
+"""
+
+import dataclasses
+import difflib
+import itertools
+import math
+import os
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+USAGE, FAILED, INTERRUPTED = 2, 1, 130
+
+
+class UsageError(Exception):
+    """A command that cannot be carried out: one line for the user."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """What the library refuses before a run starts is the user's to change: no traceback."""
+    import gymnasium
+
+    from safecritic.checkpoint import CheckpointError
+    from safecritic.run_folder import RunFolderError
+
+    refusals = (ValueError, TypeError, CheckpointError, RunFolderError, gymnasium.error.Error)
+    try:
+        yield
+    except refusals as error:
+        if os.environ.get("SAFECRITIC_TRACEBACK"):
+            raise
+        raise UsageError(" ".join(str(error).split())) from error
+
+
+# ---------------------------------------------------------------- commands
+
+
+def train(arguments: list[str]) -> int:
+    """Train a method on a task; --resume RUN goes on with a stopped run."""
+    if any(word.partition("=")[0] == "--resume" for word in arguments):
+        return _resume(arguments)
+    if not arguments or arguments[0].startswith("-"):
+        _parse(Train, "train", arguments or ["--help"])
+        raise UsageError("which method? safecritic train METHOD TASK; see safecritic methods")
+    from safecritic import methods
+
+    with explained():
+        method = methods.get(arguments[0])
+        guess = next((word for word in arguments[1:2] if not word.startswith("-")), None)
+        defaults = methods.make_config(method.name, _task_name(guess))
+        options = _parse(_train_options(defaults), f"train {method.name}", arguments)
+        right = methods.make_config(method.name, _task_name(options.task), options.paper_defaults)
+        if right != defaults:
+            options = _parse(_train_options(right), f"train {method.name}", arguments)
+    from safecritic.api import CLASSES
+    from safecritic.training import Intervals
+
+    with explained():
+        settings = {
+            f.name: getattr(options.settings, f.name) for f in dataclasses.fields(options.settings)
+        }
+        agent = CLASSES[method.name](options.task, seed=options.seed, **settings)
+        every = Intervals(options.log_every, options.figures_every, options.checkpoint_every)
+    out = options.out or Path("runs") / f"{method.name}-{_plain(agent)}-seed{options.seed}"
+    return _learn(agent, options.steps, out, options.overwrite, every)
+
+
+def _resume(arguments: list[str]) -> int:
+    options = _parse(Resume, "train", arguments)
+    from safecritic.api import Agent
+    from safecritic.run_folder import read_config
+    from safecritic.training import Intervals
+
+    with explained():
+        content = read_config(options.resume)
+        if "every" not in content:
+            raise UsageError(f"{options.resume} is a saved agent, not a run: use it in Python")
+        agent = Agent.load(options.resume)
+        until = options.steps or content["steps"]
+        for note in agent.notes:
+            print(f"note: {note}", file=sys.stderr)
+        if until <= agent.num_timesteps:
+            raise UsageError(
+                f"{options.resume} has its {agent.num_timesteps} steps: "
+                "give a larger total with --steps to go on"
+            )
+    further = until - agent.num_timesteps
+    return _learn(agent, further, options.resume, False, Intervals(**content["every"]))
+
+
+def _learn(agent: Any, steps: int, out: Path, overwrite: bool, every: Any) -> int:
+    from safecritic.checkpoint import CheckpointError
+    from safecritic.run_folder import RunFolderError, prepare
+    from safecritic.training import InterruptedRun, NotFiniteError
+
+    with explained():
+        agent.check_steps(steps)
+        if agent.run_folder is None:
+            prepare(out, overwrite)
+    resume = f"safecritic train --resume {shlex.quote(str(out))}"
+    started_at = agent.num_timesteps
+    print(f"{agent.method} on {agent.environment['task']}, seed {agent.seed}, in {out}")
+    try:
+        agent.learn(steps, progress_bar=True, out=out, overwrite=overwrite, every=every)
+    except InterruptedRun:
+        print(f"\nstopped at step {agent.num_timesteps:,} and saved; go on with\n  {resume}")
+        return INTERRUPTED
+    except (NotFiniteError, CheckpointError, RunFolderError) as error:
+        if agent.num_timesteps == started_at:
+            raise UsageError(str(error)) from error
+        print(f"error: {error}", file=sys.stderr)
+        print(f"  the last good checkpoint goes on with {resume}", file=sys.stderr)
+        return FAILED
+    _print_summary(agent.summary(), out)
+    return 0
+
+
+def evaluate(arguments: list[str]) -> int:
+    """Run a trained policy without exploration, screen on; a table and a JSON file."""
+    options = _parse(Evaluate, "evaluate", arguments)
+    from safecritic.api import Agent
+
+    with explained():
+        agent = Agent.load(options.run)
+        found = agent.evaluate(options.episodes, options.seed)
+        target = options.json or options.run / "evaluation.json"
+        found.save(target)
+    _print_evaluation(found, agent)
+    print(f"written to {target}")
+    return 0
+
+
+def show(arguments: list[str]) -> int:
+    """Film episodes of a trained policy from above and draw its learning curves."""
+    options = _parse(Show, "show", arguments)
+    from safecritic.api import Agent, make_env
+    from safecritic.curves import draw_curves
+
+    with explained():
+        agent = Agent.load(options.run)
+        if (options.run / "episodes.csv").is_file():
+            print(draw_curves(options.run))
+        if agent.environment["id"] is None:
+            raise UsageError(f"{options.run} was trained on an environment without an id")
+        env, _ = make_env(agent.environment["id"])
+        if not hasattr(env.unwrapped, "draw"):
+            raise UsageError(f"{agent.environment['task']} cannot be drawn: only curves were made")
+        from safecritic.tasks.drawing import record_episode
+
+        for number in range(options.episodes):
+            path = options.run / f"episode-{number}.{options.format}"
+            seed = options.seed + number
+            record_episode(env, agent.policy(seed=seed), path, seed, every=options.every)
+            print(path)
+    return 0
+
+
+def tasks(arguments: list[str]) -> int:
+    """List the tasks."""
+    _parse(Nothing, "tasks", arguments)
+    from safecritic.tasks import TASKS
+
+    rows = [(t.name, t.summary, t.cost, f"{t.cost_limit:g}") for t in TASKS.values()]
+    _print_table(("task", "what to do", "cost", "limit"), rows)
+    print("Any Gymnasium environment that reports a cost works too, by its id.")
+    return 0
+
+
+def methods(arguments: list[str]) -> int:
+    """List the methods."""
+    _parse(Nothing, "methods", arguments)
+    from safecritic.methods import METHODS
+
+    _print_table(
+        ("method", "paper's name", "what it is"),
+        [(m.name, m.title, m.summary) for m in METHODS.values()],
+    )
+    print("Settings of one: safecritic train METHOD --help")
+    return 0
+
+
+COMMANDS = {
+    "train": train,
+    "evaluate": evaluate,
+    "show": show,
+    "tasks": tasks,
+    "methods": methods,
+}
+
+
+# ---------------------------------------------------------------- options
+
+
+@dataclass
+class Nothing:
+    pass
+
+
+@dataclass
+class Resume:
+    """Go on with a stopped run, as if it had not stopped."""
+
+    resume: Path
+    """Folder of the run."""
+    steps: int | None = None
+    """Environment steps in all; default: as planned when the run was started."""
+
+
+@dataclass
+class Evaluate:
+    """Run a trained policy without exploration, screen on."""
+
+    run: Path
+    """Folder of the run."""
+    episodes: int = 10
+    """How many."""
+    seed: int = 10_000
+    """Episode i starts from this seed + i."""
+    json: Path | None = None
+    """Where to write the figures; default RUN/evaluation.json."""
+
+
+@dataclass
+class Show:
+    """Film episodes of a trained policy and draw its learning curves."""
+
+    run: Path
+    """Folder of the run."""
+    episodes: int = 1
+    """How many; one file each."""
+    seed: int = 10_000
+    """Episode i starts from this seed + i."""
+    format: str = "gif"
+    """gif, mp4 (needs safecritic[video]) or png (the last frame with the whole trail)."""
+    every: int = 2
+    """Draw one step in so many."""
+
+
+@dataclass
+class Train:
+    """Train a method on a task, in a run folder with tables, checkpoints and curves."""
+
+    method: str
+    """See `safecritic methods`."""
+    task: str
+    """See `safecritic tasks`, or the id of any environment that reports a cost."""
+    steps: int = 60_000
+    """Environment steps in all."""
+    seed: int = 0
+    """Of the parameters, the exploration, the replay and the environment."""
+    out: Path | None = None
+    """Folder of the run; default runs/METHOD-TASK-seedSEED."""
+    overwrite: bool = False
+    """Replace a run that is already there."""
+    paper_defaults: bool = False
+    """Start from the paper's printed settings instead of ours."""
+    log_every: int = 1_000
+    """Steps between lines of updates.csv."""
+    figures_every: int = 5_000
+    """Steps between the safety critic's figures (AUC, ratio)."""
+    checkpoint_every: int = 10_000
+    """Steps between checkpoints."""
+
+
+def _train_options(settings: Any) -> type:
+    """`Train` with the method's settings as further flags."""
+    import tyro
+
+    kind: Any = type(settings)
+    added: list[Any] = [
+        (
+            "settings",
+            Annotated[kind, tyro.conf.OmitArgPrefixes],
+            field(default_factory=lambda: settings),
+        )
+    ]
+    made = dataclasses.make_dataclass("Train", added, bases=(Train,))
+    made.__doc__ = Train.__doc__
+    return made
+
+
+POSITIONAL = {"run": Path, "method": str, "task": str}
+
+
+def _parse(kind: type, command: str, arguments: list[str]) -> Any:
+    import tyro
+
+    # marked here and not in the classes: importing tyro would slow `safecritic --help` down
+    for part, (name, what) in itertools.product(kind.__mro__, POSITIONAL.items()):
+        if name in getattr(part, "__annotations__", ()):
+            mark = tyro.conf.arg(metavar=name.upper())
+            part.__annotations__[name] = Annotated[what, tyro.conf.Positional, mark]
+    style = (tyro.conf.FlagCreatePairsOff,)
+    return tyro.cli(kind, prog=f"safecritic {command}", args=arguments, config=style)
+
+
+def _task_name(given: str | None) -> str | None:
+    """The task's own spelling, for its default limit; other environments have none."""
+    from safecritic import tasks
+
+    try:
+        return None if given is None else tasks.get(given).name
+    except ValueError:
+        return None
+
+
+def _plain(agent: Any) -> str:
+    """The task's name as part of a folder's name."""
+    return str(agent.environment["task"]).replace("/", "-")
+
+
+# ---------------------------------------------------------------- printing
+
+
+def _print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    if title:
+        print(f"\n{title}")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shown = [at for at in range(len(header)) if any(row[at] != "-" for row in rows)]
+    for at in shown:
+        table.add_column(header[at], justify="right" if _is_number(rows[0][at]) else "left")
+    for row in rows:
+        table.add_row(*(row[at] for at in shown))
+    Console().print(table)
+
+
+def _is_number(cell: str) -> bool:
+    return cell.replace(",", "").replace(".", "").replace("-", "").replace("%", "").isdigit()
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:,.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{100 * value:.0f}%"
+
+
+def _print_summary(summary: dict[str, Any], out: Path) -> None:
+    rows = [
+        ("reward", _number(summary["reward"])),
+        ("cost", f"{_number(summary['cost'])} (limit {summary['cost_limit']:g})"),
+        ("contacts", _number(summary["contacts"])),
+        ("success", _percent(summary["success"])),
+        ("length", _number(summary["length"], 0)),
+    ]
+    if summary["multiplier"] is not None:
+        rows.append(("multiplier", _number(summary["multiplier"], 3)))
+        rows.append(("steps screened", _percent(summary["screened"])))
+        rows.append(("AUC of Q_C", _number(summary["figures/auc"])))
+        rows.append(("Q_C / realised cost", _number(summary["figures/ratio"])))
+    title = f"last {summary['window']} of {summary['episodes']} training episodes"
+    _print_table(("", "mean"), rows, title)
+    where = shlex.quote(str(out))
+    print(f"curves: {out / 'curves.png'}")
+    print(f"deploy: safecritic evaluate {where}\nwatch:  safecritic show {where}")
+
+
+def _print_evaluation(found: Any, agent: Any) -> None:
+    columns: dict[str, tuple[str, Any]] = {
+        "reward": ("reward", _number),
+        "cost": ("cost", _number),
+        "contacts": ("contacts", _number),
+        "success": ("success", _percent),
+        "hazard m": ("hazard_distance_mean", _number),
+        "nearest": ("hazard_distance_min", _number),
+        "steps": ("length", lambda value: _number(value, 0)),
+        "screened": ("screened", _percent),
+    }
+    rows = [
+        (name, *(show(row[key]) for key, show in columns.values()))
+        for name, row in [*((f"{r['episode']}", r) for r in found.episodes), ("mean", found.means)]
+    ]
+    screen = ", screen on" if getattr(agent.config, "screen", False) else ""
+    title = f"{agent.method} on {agent.environment['task']}: no exploration{screen}"
+    _print_table(("", *columns), rows, title)
+    if not found.critic:
+        return
+    c = found.critic
+    rows = [
+        ("AUC of Q_C for any cost within the discount horizon", _number(c["auc"], 3)),
+        ("mean Q_C", _number(c["q_mean"], 3)),
+        ("mean realised discounted cost", _number(c["realised_mean"], 3)),
+        ("ratio of the two", _number(c["ratio"])),
+    ]
+    if "influence_error_correlation" in c:
+        text = "rank correlation of influence with |Q_C - realised|"
+        rows.append((text, _number(c["influence_error_correlation"])))
+    _print_table(("safety critic on these episodes", ""), rows)
+
+
+# ---------------------------------------------------------------- entry
+
+
+def _help() -> str:
+    lines = [f"  {name:<10}{run.__doc__}" for name, run in COMMANDS.items()]
+    return (
+        "usage: safecritic COMMAND ...\n\nSafe reinforcement learning with safety critics.\n\n"
+        + "\n".join(lines)
+        + "\n\nsafecritic COMMAND --help says more. For example:\n\n"
+        + textwrap.indent((__doc__ or "").split("\n\n", 1)[1].replace("    ", "").strip(), "  ")
+        + "\n\nSAFECRITIC_TRACEBACK=1 shows where an error arose; SAFECRITIC_CACHE=off keeps no"
+        + "\ncompiled steps, SAFECRITIC_CACHE=FOLDER keeps them there."
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0 if arguments else USAGE
+    if arguments[0] == "--version":
+        from importlib.metadata import version
+
+        print(version("safecritic"))
+        return 0
+    command = COMMANDS.get(arguments[0])
+    try:
+        if command is None:
+            near = difflib.get_close_matches(arguments[0], COMMANDS, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]}?" if near else f"commands: {', '.join(COMMANDS)}"
+            raise UsageError(f"unknown command {arguments[0]!r}: {hint}")
+        return command(arguments[1:])
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What a safety critic minimises: Bellman error, conservative term, influence, refinement."""

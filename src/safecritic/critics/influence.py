@@ -1,0 +1,166 @@
+"""Gauss-Newton influence (Eq. 1) without per-sample gradients.
+
+With G (B x P) the gradients of Q_C for the batch, Eq. 1 asks for diag(G (G^T G + dI)^-1 G^T), which
+is diag(K (K + dI)^-1) with K = G G^T (B x B). For a perceptron
+
+    K = sum over layers of (A A^T + 1) o (D D^T)
+
+with A the inputs of the layer, D the gradients at its pre-activations and o elementwise; the 1 is
+the bias. G is never formed. With more parameters than samples every u is close to 1, so the
+remainder 1 - u = d diag((K + dI)^-1) is computed directly, in float64.
+
+The larger reference set ("replay") replaces the sum over the batch by B times its running mean
+over the replay, for the last layer alone: then u falls where data is dense.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from safecritic import networks
+from safecritic.networks import Params
+
+REFERENCES = ("batch", "replay")
+
+
+def preactivation_gradients(
+    params: Params, inputs: tuple[jax.Array, ...], top: jax.Array
+) -> tuple[jax.Array, ...]:
+    """D of every layer, (..., B, width), from ``top`` = dQ_C/dz of the raw output (..., B)."""
+    d = top[..., None]
+    found = [d]
+    for layer, x in zip(params[:0:-1], inputs[:0:-1], strict=True):
+        d = (d @ jnp.swapaxes(layer["w"], -1, -2)) * (x > 0)
+        found.append(d)
+    return tuple(reversed(found))
+
+
+def gram(inputs: tuple[jax.Array, ...], gradients: tuple[jax.Array, ...]) -> jax.Array:
+    """K = G G^T (B, B) in float64, layer by layer and summed over the members of a stack."""
+    total = jnp.zeros((), jnp.float64)
+    for a, d in zip(inputs, gradients, strict=True):
+        a, d = a.astype(jnp.float64), d.astype(jnp.float64)
+        part = (a @ jnp.swapaxes(a, -1, -2) + 1.0) * (d @ jnp.swapaxes(d, -1, -2))
+        total = total + (part.sum(axis=0) if part.ndim == 3 else part)
+    return total
+
+
+def _remainder_cholesky(k: jax.Array, damping: float) -> tuple[jax.Array, jax.Array]:
+    """The remainder and whether the factor can be trusted."""
+    n = k.shape[-1]
+    eye = jnp.eye(n, dtype=k.dtype)
+    # Unit diagonal: gradients of very different size then cost no accuracy.
+    scale = jax.lax.rsqrt(jnp.diagonal(k) + damping)
+    factor = jnp.linalg.cholesky((k + damping * eye) * scale[:, None] * scale)
+    inverse = jax.scipy.linalg.solve_triangular(factor, eye, lower=True)
+    rest = damping * scale**2 * jnp.sum(inverse**2, axis=0)
+    pivot = jnp.min(jnp.diagonal(factor))
+    # A squared pivot near the rounding error of the diagonal carries no digits.
+    sound = jnp.isfinite(rest).all() & (pivot**2 > 1e-12)
+    return rest, sound
+
+
+def _remainder_eigen(k: jax.Array, damping: float) -> jax.Array:
+    n = k.shape[-1]
+    size = jnp.maximum(jnp.max(jnp.abs(k)), jnp.finfo(k.dtype).tiny)
+    lam, vectors = jnp.linalg.eigh(k / size)
+    # Below the rounding error of the largest an eigenvalue is zero (duplicates, dead units).
+    noise = n * jnp.finfo(k.dtype).eps * lam[-1]
+    lam = jnp.where(lam > noise, lam, 0.0)
+    share = damping / size
+    return jnp.sum(vectors**2 * (share / (lam + share)), axis=-1)
+
+
+def remainder(k: jax.Array, damping: float) -> jax.Array:
+    """Eq. 1 as 1 - u = d diag((K + dI)^-1), in float64 and within [0, 1].
+
+    A scaled Cholesky factor; when that breaks down (duplicates with a tiny d) a clamped
+    eigen-decomposition, which cannot.
+    """
+    k = k.astype(jnp.float64)
+    rest, sound = _remainder_cholesky(k, damping)
+    rest = jax.lax.cond(sound, lambda: rest, lambda: _remainder_eigen(k, damping))
+    return jnp.clip(rest, 0.0, 1.0)
+
+
+def batch_remainder(
+    params: Params, x: jax.Array, value: Callable[[jax.Array], jax.Array], damping: float
+) -> jax.Array:
+    """Eq. 1 with the batch as reference: 1 - u (B,) of the rows ``x`` (B, in), all in float64.
+
+    ``value`` maps the raw outputs (..., B) to Q_C (B,): its slope is part of the gradient.
+    """
+    params, x = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), (params, x))
+    z, inputs = networks.forward_inputs(params, x)
+    q, pull = jax.vjp(value, z[..., 0])
+    (top,) = pull(jnp.ones_like(q))
+    return remainder(gram(inputs, preactivation_gradients(params, inputs, top)), damping)
+
+
+LEAST_RIDGE = 1e-12  # keeps the whitener finite in float32 while there are no gradients at all
+
+
+class Curvature(NamedTuple):
+    """Running second moment of the last layer's gradients and the whitener made from it."""
+
+    moment: jax.Array  # (members, P, P)
+    whitener: jax.Array  # (members, P, P): inverse Cholesky factor of B C + dI
+    weight: jax.Array  # sum of the running mean's weights
+    age: jax.Array  # updates so far
+
+
+def curvature_init(members: int, width: int) -> Curvature:
+    size = width + 1
+    return Curvature(
+        moment=jnp.zeros((members, size, size), jnp.float32),
+        whitener=jnp.tile(jnp.eye(size, dtype=jnp.float32), (members, 1, 1)),
+        weight=jnp.zeros((), jnp.float32),
+        age=jnp.zeros((), jnp.int32),
+    )
+
+
+def last_layer_gradients(features: jax.Array, top: jax.Array) -> jax.Array:
+    """Gradients (..., B, width + 1) of Q_C by the last layer's weights and bias."""
+    return jnp.concatenate([features * top[..., None], top[..., None]], axis=-1)
+
+
+def curvature_update(
+    curvature: Curvature, gradients: jax.Array, *, decay: float, damping: float, refresh: int
+) -> Curvature:
+    """A rank-B update of the running moment; every ``refresh`` updates a new whitener.
+
+    ``damping`` is relative to the mean of the moment's diagonal.
+    """
+    batch = gradients.shape[-2]
+    moment = decay * curvature.moment + (1.0 - decay) / batch * (
+        jnp.swapaxes(gradients, -1, -2) @ gradients
+    )
+    weight = decay * curvature.weight + (1.0 - decay)
+
+    def renew() -> jax.Array:
+        c = moment.astype(jnp.float64) * (batch / weight)
+        size = c.shape[-1]
+        eye = jnp.eye(size, dtype=jnp.float64)
+        mean = jnp.trace(c, axis1=-2, axis2=-1)[..., None, None] / size
+        ridge = damping * mean + LEAST_RIDGE
+        factor = jnp.linalg.cholesky(c + ridge * eye)
+        whitener = jax.scipy.linalg.solve_triangular(
+            factor, jnp.broadcast_to(eye, c.shape), lower=True
+        )
+        return whitener.astype(jnp.float32)
+
+    whitener = jax.lax.cond(curvature.age % refresh == 0, renew, lambda: curvature.whitener)
+    return Curvature(moment, whitener, weight, curvature.age + 1)
+
+
+def curvature_influence(curvature: Curvature, gradients: jax.Array) -> jax.Array:
+    """Eq. 1 with the replay as reference: u = v / (1 + v) (B,), v = g^T (B C + dI)^-1 g.
+
+    That is g^T (B C + g g^T + dI)^-1 g: the sample belongs to its own reference, as in the
+    printed sum, so u stays below 1. Mean over members.
+    """
+    white = networks.linear(gradients, jnp.swapaxes(curvature.whitener, -1, -2))
+    outside = jnp.sum(white**2, axis=-1)
+    return jnp.mean(outside / (1.0 + outside), axis=0)

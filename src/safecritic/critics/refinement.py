@@ -1,0 +1,55 @@
+"""Refinement of uncertain predictions from their neighbours in the replay (Eq. 8-10)."""
+
+import jax
+import jax.numpy as jnp
+
+from safecritic import _jax  # noqa: F401
+from safecritic.networks import Params
+
+TARGETS = ("bellman", "cost")
+
+
+def squared_distances(points: jax.Array, candidates: jax.Array) -> jax.Array:
+    """|p - c|^2 (n, M) through one matrix product: for ranking, it loses digits near zero."""
+    cross = points @ candidates.T
+    return (points**2).sum(-1)[:, None] + (candidates**2).sum(-1) - 2.0 * cross
+
+
+def nearest(squared: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """The places (n, K) of the k least squared distances (n, C), and which of them are finite."""
+    value, place = jax.lax.top_k(-squared, k)
+    return place, jnp.isfinite(value)
+
+
+def interpolate(values: jax.Array, distance: jax.Array, valid: jax.Array) -> jax.Array:
+    """Eq. 8: sum_k w_k c_k with w_k proportional to 1 / distance, over the valid neighbours (n, K).
+
+    A neighbour at (nearly) no distance other than the sample itself takes all the weight.
+    """
+    closeness = jnp.where(valid, 1.0 / jnp.maximum(distance, 1e-6), 0.0)
+    total = jnp.maximum(closeness.sum(-1, keepdims=True), 1e-30)
+    return jnp.sum(closeness / total * values, axis=-1)
+
+
+def loss(
+    q: jax.Array,
+    q_old: jax.Array,
+    target: jax.Array,
+    valid: jax.Array,
+    beta: float,
+    epsilon: float,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Eq. 9: mean of 1/2 (Q_C - c^)^2 + beta max(0, KL - eps)^2, KL = (Q_C - Q_C_old)^2 / 2.
+
+    The KL is that of two Gaussians of unit spread. ``valid`` (n,) drops samples without
+    neighbours; members (..., n) are summed.
+    """
+    kl = 0.5 * (q - q_old) ** 2
+    each = 0.5 * (q - target) ** 2 + beta * jnp.maximum(kl - epsilon, 0.0) ** 2
+    share = valid / jnp.maximum(valid.sum(), 1.0)
+    return jnp.sum(each * share), {"refine/kl": jnp.sum(kl.mean(axis=0) * share)}
+
+
+def step(params: Params, gradient: Params, lr: float) -> Params:
+    """Eq. 10: a plain gradient step, apart from the critic's own Adam and its moments."""
+    return jax.tree.map(lambda p, g: p - lr * g, params, gradient)

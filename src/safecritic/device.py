@@ -1,0 +1,164 @@
+"""The device side of the loop: what one environment step costs, as few compiled calls.
+
+`learn` takes in a transition, draws a batch and updates the agent in one call whose buffers are
+donated, so the replay is written in place. It also sums the metrics and notes the first step at
+which one was not finite: the host looks at them only at its log interval.
+"""
+
+import functools
+import hashlib
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from safecritic import _jax, replay  # noqa: F401
+from safecritic.networks import EnvSpec
+from safecritic.replay import Transition
+
+# LAPACK (loaded on first use) with one thread: the same bits on any number of cores
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+ACTING = ("q_cost", "screened", "changed")  # what `act` reports of a step, last in STEP_COLUMNS
+
+
+class Device(NamedTuple):
+    """What the compiled step reads and writes."""
+
+    agent: Any
+    replay: replay.Replay
+    key: jax.Array
+    step: jax.Array  # transitions taken in
+    updates: jax.Array  # updates since the last log
+    sums: jax.Array  # (M,) their metrics, summed
+    bad: jax.Array  # (M,) the step at which a metric was first not finite, 0: never
+
+
+class Compiled(NamedTuple):
+    init: Any
+    act: Any
+    deploy: Any
+    store: Any
+    learn: Any
+    end_episode: Any
+    values: Any
+    metrics: tuple[str, ...]
+
+
+def pack(obs: Any, action: Any, reward: Any, cost: Any, next_obs: Any, ends: Any) -> np.ndarray:
+    """A transition as one fresh float32 row: one transfer, and nothing the host may write to."""
+    return np.concatenate([obs, action, (reward, cost), next_obs, ends], dtype=np.float32)
+
+
+def unpack(row: jax.Array, spec: EnvSpec) -> Transition:
+    o, a = spec.obs_dim, spec.action_dim
+    obs, action, (reward, cost), next_obs, ends = jnp.split(
+        row, [o, o + a, o + a + 2, 2 * o + a + 2]
+    )
+    return Transition(obs, action, reward, cost, next_obs, ends[0] > 0, ends[1] > 0)
+
+
+def store(device: Device, row: jax.Array, agent: Any, spec: EnvSpec) -> Device:
+    """Take in one transition: the observation scale and the replay."""
+    transition = unpack(row, spec)
+    return device._replace(
+        agent=agent.observe(device.agent, transition.obs),
+        replay=replay.insert(device.replay, transition),
+        step=device.step + 1,
+    )
+
+
+def learn(
+    device: Device, row: jax.Array, agent: Any, update: Any, config: Any, spec: EnvSpec
+) -> Device:
+    """Take in one transition, then one update on a batch."""
+    device = store(device, row, agent, spec)
+    key, key_batch = jax.random.split(device.key)
+    batch = replay.sample(device.replay, key_batch, config)
+    state, metrics = update(device.agent, batch)
+    values = jnp.stack([metrics[name].astype(jnp.float32) for name in sorted(metrics)])
+    first = (device.bad == 0) & ~jnp.isfinite(values)
+    return device._replace(
+        agent=state,
+        key=key,
+        updates=device.updates + 1,
+        sums=device.sums + values,
+        bad=jnp.where(first, device.step, device.bad),
+    )
+
+
+def act(state: Any, obs: jax.Array, agent: Any, config: Any, explore: bool) -> tuple[Any, Any]:
+    """The part of the state that acting changes, and action and ACTING figures as one array."""
+    action, small, info = agent.act(state, obs, config, explore)
+    figures = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACTING]
+    return small, jnp.concatenate([action, jnp.stack(figures)])
+
+
+@functools.lru_cache(maxsize=16)
+def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
+    """The agent's functions under jit; the same objects for the same settings, so one compile."""
+
+    def jit(function: Any, *, donate: bool = False, **fixed: Any) -> Any:
+        return jax.jit(functools.partial(function, **fixed), donate_argnums=(0,) if donate else ())
+
+    def first_metrics(key: jax.Array) -> dict[str, jax.Array]:
+        device = init_device(key, agent, config, spec, metrics=0)
+        return update(device.agent, replay.sample(device.replay, key, config))[1]
+
+    update = jit(agent.update, config=config)  # under jit by itself: traced once for both uses
+    metrics = tuple(sorted(jax.eval_shape(first_metrics, jax.random.PRNGKey(0))))
+    return Compiled(
+        init=jit(init_device, agent=agent, config=config, spec=spec, metrics=len(metrics)),
+        act=jit(act, agent=agent, config=config, explore=True),
+        deploy=jit(act, agent=agent, config=config, explore=False),
+        store=jit(store, donate=True, agent=agent, spec=spec),
+        learn=jit(learn, donate=True, agent=agent, update=update, config=config, spec=spec),
+        end_episode=jit(agent.end_episode, config=config),
+        values=jit(agent.values, config=config),
+        metrics=metrics,
+    )
+
+
+def init_device(key: jax.Array, agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Device:
+    key_agent, key_replay = jax.random.split(key)
+    return Device(
+        agent=agent.init(key_agent, spec, config),
+        replay=replay.init(config.buffer_size, spec.obs_dim, spec.action_dim),
+        key=key_replay,
+        step=jnp.zeros((), jnp.int32),
+        updates=jnp.zeros((), jnp.int32),
+        sums=jnp.zeros(metrics, jnp.float32),
+        bad=jnp.zeros(metrics, jnp.int32),
+    )
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled steps in the user's cache folder, or the one SAFECRITIC_CACHE names ("off")."""
+    chosen = os.environ.get("SAFECRITIC_CACHE", "")
+    if chosen == "off" or jax.config.values.get("jax_compilation_cache_dir"):
+        return
+    if chosen:
+        folder = Path(chosen)
+    elif sys.platform == "win32":
+        folder = Path(os.environ.get("LOCALAPPDATA", Path.home())) / "safecritic"
+    elif sys.platform == "darwin":
+        folder = Path.home() / "Library" / "Caches" / "safecritic"
+    else:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "safecritic"
+    jax.config.update("jax_compilation_cache_dir", str(folder / f"jax-{_processor()}"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+def _processor() -> str:
+    """Marks the processor: a home folder may be shared by machines that cannot run one code."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        found = next(line for line in lines if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        found = platform.processor() + platform.machine()
+    return hashlib.sha256(found.encode()).hexdigest()[:8]

@@ -1,0 +1,259 @@
+"""Replay buffer on the device: a ring of transitions, as one frozen pytree.
+
+``sample`` draws uniformly, or a fixed share from the transitions with cost, sums rewards and costs
+over n steps, and adds candidate neighbours for the refinement (Eq. 8).
+"""
+
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from safecritic import _jax  # noqa: F401
+
+
+class Transition(NamedTuple):
+    obs: jax.Array
+    action: jax.Array
+    reward: jax.Array
+    cost: jax.Array
+    next_obs: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+
+
+class Replay(NamedTuple):
+    obs: jax.Array  # (capacity, O)
+    action: jax.Array  # (capacity, A)
+    reward: jax.Array  # (capacity,)
+    cost: jax.Array  # (capacity,)
+    next_obs: jax.Array  # (capacity, O)
+    terminated: jax.Array  # (capacity,) bool
+    truncated: jax.Array  # (capacity,) bool
+    costly: jax.Array  # (capacity,) rows with cost > 0: a queue, oldest at costly_start
+    costly_start: jax.Array
+    costly_size: jax.Array
+    cursor: jax.Array  # the row to be written next
+    size: jax.Array
+
+
+class Neighbours(NamedTuple):
+    """Candidate rows: ``window`` rows around each sample of the batch, then a block for all.
+
+    The leading axes are (B, W) in ``window`` and (M,) in ``block``.
+    """
+
+    window: "Rows"
+    block: "Rows"
+
+
+class Rows(NamedTuple):
+    obs: jax.Array
+    action: jax.Array
+    cost: jax.Array
+    next_obs: jax.Array
+    discount: jax.Array  # gamma (1 - terminated)
+    index: jax.Array  # type: ignore[assignment]  # row in the replay, -1 where there is no such row
+
+
+class Batch(NamedTuple):
+    obs: jax.Array  # (B, O)
+    action: jax.Array  # (B, A)
+    reward: jax.Array  # (B,) sum over n steps
+    cost: jax.Array  # (B,) sum over safety_n_step steps
+    next_obs: jax.Array  # (B, O) the state n steps on
+    discount: jax.Array  # (B,) gamma^n (1 - terminated)
+    cost_next_obs: jax.Array | None  # the same two for the cost, None if its n is the reward's
+    cost_discount: jax.Array | None
+    index: jax.Array  # type: ignore[assignment]  # (B,) row in the replay
+    neighbours: Neighbours | None
+
+
+class Sampling(Protocol):
+    """The settings ``sample`` reads; every agent's config has them."""
+
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def gamma(self) -> float: ...
+    @property
+    def n_step(self) -> int: ...
+    @property
+    def safety_n_step(self) -> int: ...
+    @property
+    def costly_share(self) -> float: ...
+    @property
+    def neighbour_block(self) -> int: ...
+    @property
+    def neighbour_reach(self) -> int: ...
+
+
+def init(capacity: int, obs_dim: int, action_dim: int) -> Replay:
+    def zeros(*shape: int, dtype: type = jnp.float32) -> jax.Array:
+        return jnp.zeros(shape, dtype)
+
+    return Replay(
+        obs=zeros(capacity, obs_dim),
+        action=zeros(capacity, action_dim),
+        reward=zeros(capacity),
+        cost=zeros(capacity),
+        next_obs=zeros(capacity, obs_dim),
+        terminated=zeros(capacity, dtype=jnp.bool_),
+        truncated=zeros(capacity, dtype=jnp.bool_),
+        costly=zeros(capacity, dtype=jnp.int32),
+        costly_start=zeros(dtype=jnp.int32),
+        costly_size=zeros(dtype=jnp.int32),
+        cursor=zeros(dtype=jnp.int32),
+        size=zeros(dtype=jnp.int32),
+    )
+
+
+def insert(replay: Replay, transition: Transition) -> Replay:
+    """Write one transition over the oldest row.
+
+    The loop runs once. It keeps XLA from fusing the write into later reads of the same step, which
+    would copy the whole buffer; inside a loop the write is done in place.
+    """
+    once = (replay.size >= 0).astype(jnp.int32)
+    return jax.lax.fori_loop(0, once, lambda _, ring: _write(ring, transition), replay)
+
+
+def _write(replay: Replay, transition: Transition) -> Replay:
+    capacity = replay.cost.shape[0]
+    row = replay.cursor
+
+    def write(store: jax.Array, value: jax.Array) -> jax.Array:
+        value = jnp.asarray(value, store.dtype)[None]
+        return jax.lax.dynamic_update_slice_in_dim(store, value, row, axis=0)
+
+    # Rows leave in the order they came, so a costly row that is overwritten heads the queue.
+    leaving = jax.lax.cond(
+        (replay.size == capacity) & (replay.costly_size > 0),
+        lambda: (_take(replay.costly, replay.costly_start) == row).astype(jnp.int32),
+        lambda: jnp.zeros((), jnp.int32),
+    )
+    start = (replay.costly_start + leaving) % capacity
+    waiting = replay.costly_size - leaving
+    arriving = (jnp.asarray(transition.cost) > 0).astype(jnp.int32)
+    end = (start + waiting) % capacity
+    # The slot behind the queue is free, so it may be written whether or not this row is costly.
+    costly = jax.lax.dynamic_update_slice_in_dim(replay.costly, row[None], end, axis=0)
+
+    rows = {
+        name: write(getattr(replay, name), value)
+        for name, value in zip(Transition._fields, transition, strict=True)
+    }
+    return Replay(
+        **rows,
+        costly=costly,
+        costly_start=start,
+        costly_size=waiting + arriving,
+        cursor=(row + 1) % capacity,
+        size=jnp.minimum(replay.size + 1, capacity),
+    )
+
+
+def _take(store: jax.Array, index: jax.Array) -> jax.Array:
+    return store.at[index].get(mode="promise_in_bounds")
+
+
+def draw(replay: Replay, key: jax.Array, batch_size: int, costly_share: float) -> jax.Array:
+    """Rows (B,): uniform, the first ``costly_share`` of them among rows with cost > 0, if any."""
+    key_all, key_costly = jax.random.split(key)
+    rows = jax.random.randint(key_all, (batch_size,), 0, replay.size, jnp.int32)
+    number = round(costly_share * batch_size)
+    if number == 0:
+        return rows
+    capacity = replay.cost.shape[0]
+    some = jnp.maximum(replay.costly_size, 1)
+    place = jax.random.randint(key_costly, (number,), 0, some, jnp.int32)
+    costly = _take(replay.costly, (replay.costly_start + place) % capacity)
+    chosen = jnp.where(replay.costly_size > 0, costly, rows[:number])
+    return jnp.concatenate([chosen, rows[number:]])
+
+
+class _Window(NamedTuple):
+    total: jax.Array
+    next_obs: jax.Array
+    discount: jax.Array
+
+
+def n_step(replay: Replay, rows: jax.Array, signal: jax.Array, n: int, gamma: float) -> _Window:
+    """Discounted sum of ``signal`` over up to n steps, the state after them and its discount.
+
+    A window ends with its episode (terminated or truncated) and at the newest row; only
+    ``terminated`` takes the bootstrap away.
+    """
+    capacity = replay.cost.shape[0]
+    newer = (replay.cursor - 1 - rows) % capacity  # rows written after this one
+    total = _take(signal, rows)
+    last = rows
+    running = jnp.ones(rows.shape, jnp.bool_)
+    discount = jnp.full(rows.shape, gamma, jnp.float32)
+    for step in range(1, n):
+        ended = _take(replay.terminated, last) | _take(replay.truncated, last)
+        running = running & ~ended & (newer >= step)
+        here = (rows + step) % capacity
+        total = total + jnp.where(running, discount * _take(signal, here), 0.0)
+        last = jnp.where(running, here, last)
+        discount = jnp.where(running, discount * gamma, discount)
+    alive = 1.0 - _take(replay.terminated, last).astype(jnp.float32)
+    return _Window(total, _take(replay.next_obs, last), discount * alive)
+
+
+def _rows(replay: Replay, index: jax.Array, gamma: float) -> Rows:
+    """The rows at ``index`` (any shape), with -1 where the index names no stored row."""
+    stored = (index >= 0) & (index < replay.size)
+    safe = jnp.where(stored, index, 0)
+    alive = 1.0 - _take(replay.terminated, safe).astype(jnp.float32)
+    return Rows(
+        obs=_take(replay.obs, safe),
+        action=_take(replay.action, safe),
+        cost=_take(replay.cost, safe),
+        next_obs=_take(replay.next_obs, safe),
+        discount=gamma * alive,
+        index=jnp.where(stored, index, -1),
+    )
+
+
+def neighbours(
+    replay: Replay, key: jax.Array, rows: jax.Array, block: int, reach: int, gamma: float
+) -> Neighbours:
+    """Candidates for Eq. 8: the ``reach`` rows on either side of each row, and a random block.
+
+    In tasks whose layout changes with the episode the nearest rows are mostly those written just
+    before and after; the block of ``block`` consecutive rows adds other episodes.
+    """
+    offsets = jnp.concatenate(
+        [jnp.arange(-reach, 0, dtype=jnp.int32), jnp.arange(1, reach + 1, dtype=jnp.int32)]
+    )
+    window = _rows(replay, rows[:, None] + offsets, gamma)
+    start = jax.random.randint(key, (), 0, jnp.maximum(replay.size - block + 1, 1), jnp.int32)
+    return Neighbours(window, _rows(replay, start + jnp.arange(block, dtype=jnp.int32), gamma))
+
+
+def sample(replay: Replay, key: jax.Array, config: Sampling) -> Batch:
+    """A batch, with candidate neighbours when the config's ``neighbour_block`` is above 0."""
+    key_rows, key_block = jax.random.split(key)
+    gamma = config.gamma
+    rows = draw(replay, key_rows, config.batch_size, config.costly_share)
+    reward = n_step(replay, rows, replay.reward, config.n_step, gamma)
+    same = config.safety_n_step == config.n_step
+    cost = n_step(replay, rows, replay.cost, config.safety_n_step, gamma)
+    near = None
+    if config.neighbour_block > 0:
+        near = neighbours(
+            replay, key_block, rows, config.neighbour_block, config.neighbour_reach, gamma
+        )
+    return Batch(
+        obs=_take(replay.obs, rows),
+        action=_take(replay.action, rows),
+        reward=reward.total,
+        cost=cost.total,
+        next_obs=reward.next_obs,
+        discount=reward.discount,
+        cost_next_obs=None if same else cost.next_obs,
+        cost_discount=None if same else cost.discount,
+        index=rows,
+        neighbours=near,
+    )

@@ -1,0 +1,284 @@
+"""The Python classes: Stable-Baselines3's habits, saving, loading, evaluation, refusals."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import safecritic
+from probes import SMALL, KeptPoint, Point, Wide
+from safecritic import DDPG, USC
+from safecritic.callbacks import BaseCallback, Progress
+from safecritic.methods import METHODS
+
+TINY = SMALL | {"refine_top": 4, "refine_block": 32, "safety_n_step": 3, "safety_critics": 1}
+
+
+@pytest.fixture(scope="module")
+def trained() -> DDPG:
+    return DDPG(KeptPoint(), cost_limit=1.0, seed=0, **SMALL).learn(300)
+
+
+def test_there_is_a_class_for_every_method() -> None:
+    from safecritic.api import CLASSES
+
+    assert CLASSES.keys() == METHODS.keys()
+    assert {kind.__name__ for kind in CLASSES.values()} <= set(safecritic.__all__)
+
+
+def test_predict_gives_the_actors_action(trained: DDPG) -> None:
+    obs = np.array([0.1, -0.2], np.float32)
+    action, state = trained.predict(obs)
+    agent = METHODS["ddpg"].agent
+    expected = agent.policy(trained.training.device.agent, obs[None], trained.config)[0]
+    np.testing.assert_allclose(action, expected, rtol=1e-6)
+    assert state is None
+    batch, _ = trained.predict(np.stack([obs, 2 * obs]))
+    assert batch.shape == (2, 1)
+    np.testing.assert_array_equal(batch[0], action)
+    noisy = [trained.predict(obs, deterministic=False)[0].item() for _ in range(3)]
+    assert len(set(noisy)) == 3
+    with pytest.raises(ValueError, match=r"observation must have 2 numbers, got shape \(3,\)"):
+        trained.predict(np.zeros(3))
+
+
+def test_predict_stays_right_while_learning_goes_on() -> None:
+    agent = DDPG(KeptPoint(), seed=1, **SMALL)
+    obs = np.array([0.3, 0.0], np.float32)
+    agent.learn(100)
+    before = agent.predict(obs)[0]
+    kept = agent.policy()
+    agent.learn(200)
+    np.testing.assert_array_equal(kept(obs), before)
+    assert np.abs(agent.predict(obs)[0] - before).max() > 1e-4
+
+
+def test_any_environment_in_its_own_form() -> None:
+    agent = DDPG(Wide(), **SMALL).learn(80)
+    obs, _ = Wide().reset(seed=0)
+    action, _ = agent.predict(obs)
+    assert Wide.action_space.contains(action)
+    unit = agent.policy()(gymnasium.spaces.flatten(Wide.observation_space, obs))
+    np.testing.assert_allclose(action, [1.0 + unit[0], 4.0 * unit[1]], rtol=1e-6)
+    rows = agent.recent_episodes
+    assert [row["length"] for row in rows] == [10] * 8
+    assert all(row["cost"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("kind", [DDPG, pytest.param(USC, marks=pytest.mark.slow)])
+def test_save_and_load_go_on_as_if_nothing_had_happened(kind: Any, tmp_path: Path) -> None:
+    settings = TINY if kind is USC else SMALL
+    whole = kind(KeptPoint(), seed=3, **settings).learn(150).learn(150)
+    half = kind(KeptPoint(), seed=3, **settings).learn(150)
+    half.save(tmp_path / "agent")
+    again = kind.load(tmp_path / "agent", env=KeptPoint()).learn(150)
+    (a, m), (b, n) = whole.training.state(), again.training.state()
+    assert m == n
+    for name in a:
+        assert a[name].tobytes() == b[name].tobytes(), name
+    assert again.config == whole.config
+    np.testing.assert_equal(again.recent_episodes, whole.recent_episodes)
+
+
+def test_a_loaded_agent_predicts_without_its_environment(trained: DDPG, tmp_path: Path) -> None:
+    trained.save(tmp_path / "agent")
+    assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} == {
+        ".json",
+        ".safetensors",
+    }
+    loaded = DDPG.load(tmp_path / "agent")
+    obs = np.array([0.1, -0.2], np.float32)
+    np.testing.assert_array_equal(loaded.predict(obs)[0], trained.predict(obs)[0])
+    with pytest.raises(ValueError, match=r"learn needs the environment.*DDPG\.load"):
+        loaded.learn(10)
+    with pytest.raises(ValueError, match=r"holds an agent of ddpg: use DDPG\.load"):
+        USC.load(tmp_path / "agent")
+    with pytest.raises(ValueError, match="was trained on KeptPoint with obs_dim 2, Wide has 3"):
+        DDPG.load(tmp_path / "agent", env=Wide())
+
+
+def test_saving_refuses_a_folder_that_is_not_an_agents(trained: DDPG, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(RuntimeError, match="not a run folder"):
+        trained.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_versions_that_changed_are_named(trained: DDPG, tmp_path: Path) -> None:
+    trained.save(tmp_path / "agent")
+    path = tmp_path / "agent" / "config.json"
+    content = json.loads(path.read_text())
+    content["versions"]["jax"] = "0.0.1"
+    path.write_text(json.dumps(content))
+    (note,) = DDPG.load(tmp_path / "agent", env=KeptPoint()).notes
+    assert note.startswith("saved with jax 0.0.1 (now ")
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+def test_evaluation_is_the_deployed_policy_on_its_own_seeds() -> None:
+    agent = USC(KeptPoint(), seed=0, **TINY).learn(300)
+    before = agent.training.state()
+    found = agent.evaluate(episodes=3, seed=50)
+    after = agent.training.state()
+    assert before[1] == after[1]
+    assert all(before[0][name].tobytes() == after[0][name].tobytes() for name in before[0])
+
+    policy = agent.policy(seed=50)
+    for number, row in enumerate(found.episodes):
+        env: Any = KeptPoint()
+        obs, _ = env.reset(seed=50 + number)
+        reward = cost = 0.0
+        length, done = 0, False
+        while not done:
+            obs, r, terminated, truncated, info = env.step(policy(obs))
+            reward, cost, length = reward + r, cost + info["cost"], length + 1
+            done = terminated or truncated
+        assert row["reward"] == pytest.approx(reward, abs=1e-9)
+        assert (row["cost"], row["length"]) == (cost, length)
+        assert row["contacts"] == cost / 0.5
+    assert found.means["reward"] == pytest.approx(np.mean([r["reward"] for r in found.episodes]))
+    assert found.critic["steps"] > 0
+    assert found.critic["q_mean"] == pytest.approx(_mean_q(agent, 3, 50), rel=1e-5)
+    assert -1 <= found.critic["influence_error_correlation"] <= 1
+
+
+def _mean_q(agent: USC, episodes: int, seed: int) -> float:
+    """Mean Q_C of the steps taken, from the critic itself; without a truncated one's last 20."""
+    from safecritic.deployment import run_episode
+
+    policy, found = agent.policy(seed=seed), []
+    for number in range(episodes):
+        episode, obs, action = run_episode(KeptPoint(), policy, seed + number)
+        q = agent.values(obs, action)["q_cost"]
+        found.append(q if episode.terminated else q[:-20])
+    return float(np.concatenate(found).mean())
+
+
+def test_evaluation_on_an_environment_without_checkpoints_says_what_it_did() -> None:
+    agent = DDPG(Point(), **SMALL).learn(75)
+    agent.evaluate(episodes=1)
+    assert ["episode (25 steps) is dropped" in note for note in agent.notes] == [True]
+
+
+def test_evaluation_as_json(trained: DDPG, tmp_path: Path) -> None:
+    found = trained.evaluate(episodes=2)
+    found.save(tmp_path / "evaluation.json")
+    content = json.loads((tmp_path / "evaluation.json").read_text())
+    assert content["policy"] == "deployed: no exploration noise, screen on"
+    assert len(content["episodes"]) == 2
+    assert content["episodes"][0]["q_cost"] is None  # DDPG has no safety critic
+    assert content["safety_critic"] == {}
+    with pytest.raises(ValueError, match=r"episodes must be >= 1, got 0 \(--episodes\)"):
+        trained.evaluate(episodes=0)
+
+
+# ---------------------------------------------------------------- callbacks
+
+
+class StopAt(BaseCallback):
+    def __init__(self, step: int):
+        super().__init__()
+        self.stop, self.calls = step, []
+
+    def _on_training_start(self) -> None:
+        self.calls.append("start")
+
+    def _on_step(self) -> bool:
+        return self.num_timesteps < self.stop
+
+    def _on_training_end(self) -> None:
+        self.calls.append("end")
+
+
+def test_a_callback_that_says_false_stops_the_run() -> None:
+    agent = DDPG(KeptPoint(), **SMALL)
+    stop = StopAt(42)
+    seen = []
+
+    def watch(local: dict[str, Any], _: dict[str, Any]) -> None:
+        seen.append((local["cost"], local["reward"]))
+
+    assert agent.learn(100, callback=[stop, watch]) is agent
+    assert agent.num_timesteps == 42
+    assert (stop.n_calls, stop.calls, len(seen)) == (42, ["start", "end"], 42)
+    agent.learn(100, callback=lambda local, _: agent.num_timesteps < 50)
+    assert agent.num_timesteps == 50
+    with pytest.raises(TypeError, match="callback must be a BaseCallback, a function"):
+        agent.learn(100, callback=3)
+
+
+def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    agent = DDPG(KeptPoint(), **SMALL)
+    agent.learn(200, progress_bar=True, callback=Progress(200, seconds_between_lines=0))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1].startswith("step 200/200  ")
+    for word in ("steps/s", "0:00 left", "reward ", "cost ", "success "):
+        assert word in lines[-1]
+    assert "multiplier" not in lines[-1]  # DDPG has none
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cost_limit": -1.0}, r"cost_limit must be >= 0, got -1\.0 \(--cost-limit\)"),
+        ({"batch_size": 500}, "batch_size 500 exceeds buffer_size 400"),
+        ({"cost_limt": 1.0}, "unknown setting 'cost_limt' of usc: did you mean cost_limit"),
+        ({"gamma": 1.0}, r"gamma must be in \[0, 1\)"),
+    ],
+)
+def test_bad_settings_fail_at_once(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        USC(KeptPoint(), **(TINY | settings))
+
+
+def test_steps_that_never_learn_are_refused() -> None:
+    agent = DDPG(KeptPoint(), **SMALL)
+    with pytest.raises(ValueError, match="no update would run: warm-up 60 >= steps 60"):
+        agent.learn(60)
+    with pytest.raises(ValueError, match="total_timesteps must be >= 1, got 0"):
+        agent.learn(0)
+    assert agent.num_timesteps == 0
+
+
+def test_environments_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(TypeError, match="actions must be continuous"):
+        USC(gymnasium.make("CartPole-v1"))
+    with pytest.raises(ValueError, match=r"unknown task 'CarGaol1'; did you mean.*CarGoal1"):
+        USC("CarGaol1")
+    with pytest.raises(ValueError, match="reports no cost"):
+        USC("Pendulum-v1")
+
+
+def test_a_run_folder_is_not_written_over(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    DDPG(KeptPoint(), **SMALL).learn(100, out=out)
+    first = (out / "episodes.csv").read_text()
+    with pytest.raises(RuntimeError, match="already holds a run"):
+        DDPG(KeptPoint(), **SMALL).learn(100, out=out)
+    assert (out / "episodes.csv").read_text() == first
+    DDPG(KeptPoint(), **SMALL).learn(120, out=out, overwrite=True)
+    content = json.loads((out / "config.json").read_text())
+    assert (content["method"], content["seed"], content["steps"]) == ("ddpg", 0, 120)
+    assert content["config"]["hidden"] == [16, 16]
+    assert content["versions"]["safecritic"] == safecritic.__version__
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "file").touch()
+    with pytest.raises(RuntimeError, match="is not a run folder"):
+        DDPG(KeptPoint(), **SMALL).learn(100, out=tmp_path / "else", overwrite=True)
+
+
+def test_a_second_learn_in_the_same_folder_goes_on(tmp_path: Path) -> None:
+    agent = DDPG(KeptPoint(), **SMALL)
+    agent.learn(150, out=tmp_path / "two").learn(150, out=tmp_path / "two")
+    DDPG(KeptPoint(), **SMALL).learn(300, out=tmp_path / "one")
+    tables = [(tmp_path / name / "episodes.csv").read_text() for name in ("one", "two")]
+    assert tables[0] == tables[1]
+    assert (tmp_path / "two" / "curves.png").read_bytes()[:4] == b"\x89PNG"

@@ -1,0 +1,221 @@
+"""The conservative term on a case with known costs, and its sampled gradient.
+
+A chain of four states, each action leads on to the next, the policy always takes -0.5. The cost of
+an action is 0.1 s - 0.3 a below 0 and 0.1 s above; the data holds actions in [-1, 0] only. Within
+the data the cost falls towards 0, so a critic left alone extrapolates it to be ever cheaper above.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from safecritic import methods, networks, replay
+from safecritic.agents import safety_critic
+from safecritic.critics import conservative
+from safecritic.networks import EnvSpec
+
+STATES, GAMMA, COST_MAX = 4, 0.9, 0.6
+BOUND = COST_MAX / (1 - GAMMA)
+GRID = np.linspace(-1, 1, 9)
+SEEN, UNSEEN = slice(0, 5), slice(5, 9)
+
+
+def cost(state, action):
+    return 0.1 * state + 0.3 * np.maximum(-action, 0)
+
+
+def true_values():
+    """Q_C (STATES, 9) on the grid of actions, by the recursion over the chain."""
+    table, ahead = np.zeros((STATES, len(GRID))), 0.0
+    for s in reversed(range(STATES)):
+        table[s] = cost(s, GRID) + GAMMA * ahead
+        ahead = cost(s, -0.5) + GAMMA * ahead
+    return table
+
+
+TRUTH = true_values()
+
+
+def draw(key, n=32):
+    key_state, key_action = jax.random.split(key)
+    state = jax.random.randint(key_state, (n,), 0, STATES)
+    action = jax.random.uniform(key_action, (n,), jnp.float32, minval=-1.0, maxval=0.0)
+    paid = (0.1 * state - 0.3 * action).astype(jnp.float32)
+    return replay.Batch(
+        obs=jax.nn.one_hot(state, STATES, dtype=jnp.float32),
+        action=action[:, None],
+        reward=paid,
+        cost=paid,
+        next_obs=jax.nn.one_hot(state + 1, STATES, dtype=jnp.float32),
+        discount=jnp.where(state == STATES - 1, 0.0, GAMMA).astype(jnp.float32),
+        cost_next_obs=None,
+        cost_discount=None,
+        index=state,
+        neighbours=None,
+    )
+
+
+def settings(name="usc-nr", **changes):
+    small = {"hidden": (64,), "gamma": GAMMA, "safety_tau": 0.02, "alternatives": 4}
+    small |= {"safety_critics": 1, "sharpening": 1.0}
+    return methods.make_config(name, observation_scaling="none", **(small | changes))
+
+
+def start(config):
+    state = safety_critic.init(jax.random.key(0), EnvSpec(STATES, 1, COST_MAX), config)
+    zero = jax.tree.map(jnp.zeros_like, state.actor)
+    constant = (*zero[:-1], {**zero[-1], "b": zero[-1]["b"] + jnp.arctanh(jnp.float32(-0.5))})
+    return state._replace(actor=constant, target_actor=constant)
+
+
+@partial(jax.jit, static_argnames=("config", "updates"))
+def trained(config, updates):
+    """The state after ``updates`` of the safety critic alone, and the loss of each."""
+
+    def update(state, step):
+        batch = draw(jax.random.fold_in(jax.random.key(1), step))
+        learned, metrics = safety_critic.learn_safety(state, batch, config)
+        target = networks.track(state.target_safety, learned.safety, config.safety_tau)
+        state = state._replace(
+            safety=learned.safety,
+            safety_opt=learned.safety_opt,
+            curvature=learned.curvature,
+            target_safety=target,
+            key=learned.key,
+        )
+        return state, metrics["safety/loss"]
+
+    return jax.lax.scan(update, start(config), jnp.arange(updates))
+
+
+def errors(config, updates):
+    """Q_C minus truth on the grid, (STATES, 9), and the losses."""
+    state, losses = trained(config, updates)
+    obs = jnp.repeat(jnp.eye(STATES, dtype=jnp.float32), len(GRID), axis=0)
+    action = jnp.tile(jnp.asarray(GRID, jnp.float32), STATES)[:, None]
+    q = safety_critic.values(state, obs, action, config)["q_cost"]
+    return np.asarray(q).reshape(TRUTH.shape) - TRUTH, np.asarray(losses)
+
+
+def test_without_the_term_unseen_actions_look_too_cheap():
+    error, _ = errors(settings("sc"), 4000)
+    assert np.abs(error[:, SEEN]).max() < 0.03
+    assert error[:, UNSEEN].mean() < -0.03
+    assert error[:, UNSEEN].min() < -0.1
+
+
+def test_default_overestimates_unseen_actions_and_leaves_seen_ones():
+    """Seen actions within 0.15, 0.05 in the mean, of values up to 1.1; every unseen one above."""
+    error, losses = errors(settings(), 4000)
+    assert error[:, UNSEEN].min() > 0.1
+    assert error[:, UNSEEN].max() < 1.5
+    assert np.abs(error[:, SEEN]).max() < 0.15
+    assert -0.01 < error[:, SEEN].mean() < 0.05
+    assert np.abs(losses[-1000:]).max() < 0.05
+
+
+@pytest.mark.slow
+def test_default_stays_bounded_for_100_000_updates():
+    error, losses = errors(settings(), 100_000)
+    assert error[:, UNSEEN].min() > 0.1
+    assert error[:, UNSEEN].max() < 1.5
+    assert np.abs(error[:, SEEN]).max() < 0.15
+    assert np.abs(losses[1000:]).max() < 0.1
+
+
+def test_printed_sign_makes_unseen_actions_cheaper_still():
+    """The printed sign drives them far below zero, where no cost can be."""
+    printed = {"conservative_form": "printed", "push_data": True, "safety_output": "linear"}
+    error, _ = errors(settings("csc", alternatives_from="uniform", **printed), 4000)
+    assert error[:, UNSEEN].max() < -10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("form", "output", "low", "high"),
+    [
+        ("printed", "softplus", 0.0, 0.05),  # to nothing
+        ("mirrored", "softplus", 100.0, np.inf),  # the largest possible value is 6
+        ("flipped", "linear", 20.0, np.inf),
+        ("hinge", "softplus", 2 * BOUND, np.inf),
+        ("hinge", "bounded", 0.9 * BOUND, BOUND + 1e-5),
+        ("band", "bounded", 0.5, 2.0),
+    ],
+)
+def test_where_the_other_forms_take_the_costliest_unseen_action(form, output, low, high):
+    config = settings(conservative_form=form, push_data=form != "band", safety_output=output)
+    error, _ = errors(config, 10_000)
+    highest = (error + TRUTH)[:, UNSEEN].max()
+    assert low <= highest <= high
+
+
+@pytest.mark.parametrize("form", conservative.FORMS)
+def test_one_drawn_alternative_has_the_exact_gradient_in_expectation(form):
+    rng = np.random.default_rng(0)
+    z_data = jnp.asarray(rng.normal(size=3), jnp.float32)
+    z_alt = jnp.asarray(rng.normal(size=(3, 4)) + np.array([[0], [4], [-2]]), jnp.float32)
+    exact = jax.grad(lambda z: conservative.margin(z_data, z, form).sum())(z_alt)
+    assert np.abs(exact).max() > 0.1
+
+    def sampled(uniform):
+        drawn = conservative.draw_alternative(uniform, z_data, z_alt, form)
+
+        def total(z):
+            z_drawn = jnp.take_along_axis(z, drawn.place[:, None], axis=1)[:, 0]
+            return conservative.sampled_margin(z_data, z_alt, z_drawn, drawn.slope, form).sum()
+
+        return jax.grad(total)(z_alt)
+
+    uniform = jnp.asarray(rng.random((40_000, 3)), jnp.float32)
+    draws = jax.jit(jax.vmap(sampled))(uniform)
+    np.testing.assert_allclose(draws.mean(axis=0), exact, atol=0.02)
+
+
+def test_sampled_and_exact_loss_agree_through_the_network():
+    """Mean gradient by the parameters of two stacked critics, within 5 standard errors."""
+    changes = {"push_data": True, "safety_critics": 2, "hidden": (8,)}
+    config = settings(**changes)
+    exact = settings(conservative_gradient="exact", **changes)
+    params = networks.init(jax.random.key(3), (STATES + 1, 8, 1), 2, final=2.0)
+    batch = draw(jax.random.key(4), 6)
+    actions = conservative.alternatives(jax.random.key(5), batch.action, 4, "uniform", 0.2)
+    bound = jnp.float32(BOUND)
+
+    def gradient(config, key):
+        def total(params):
+            raw = networks.critic(params, batch.obs, batch.action)
+            q = safety_critic.cost_value(raw, bound, config)
+            return safety_critic.alternatives_margin(
+                params, batch.obs, q, actions, key, bound, config
+            ).sum()
+
+        value, found = jax.value_and_grad(total)(params)
+        return value, jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(found)])
+
+    value, expected = jax.jit(partial(gradient, exact))(jax.random.key(0))
+    keys = jax.random.split(jax.random.key(6), 4000)
+    values, sampled = jax.jit(jax.vmap(partial(gradient, config)))(keys)
+    np.testing.assert_allclose(values, value, rtol=1e-4)
+    error = sampled.std(axis=0) / np.sqrt(len(keys))
+    np.testing.assert_array_less(np.abs(sampled.mean(axis=0) - expected), 5 * error + 1e-3)
+    assert np.abs(expected).max() > 0.1
+
+
+def test_alternatives_come_from_the_box_or_the_policy():
+    policy = jnp.full((500, 2), 0.9, jnp.float32)
+    uniform = conservative.alternatives(jax.random.key(0), policy, 8, "uniform", 0.1)
+    assert uniform.shape == (500, 8, 2)
+    assert abs(float(uniform.mean())) < 0.02
+    assert abs(float(uniform.std()) - 3**-0.5) < 0.01
+    near = conservative.alternatives(jax.random.key(0), policy, 8, "policy", 0.1)
+    assert float(near.max()) == 1.0
+    assert float(near.min()) > 0.4
+
+
+def test_mu_and_sigma_carry_no_gradient():
+    q = jnp.array([0.1, 0.4, 0.3], jnp.float64)
+    moved = jax.jacobian(lambda q: jnp.stack(conservative.batch_scale(q, 0.01)))(q)
+    np.testing.assert_array_equal(moved, 0.0)

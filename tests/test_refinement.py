@@ -1,0 +1,187 @@
+"""Eq. 8-10: neighbours, interpolated targets, the refinement loss and its plain step."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from safecritic import methods, networks, replay
+from safecritic.agents import safety_critic
+from safecritic.critics import refinement
+from safecritic.networks import EnvSpec
+
+SPEC = EnvSpec(obs_dim=3, action_dim=2, cost_max=1.0)
+
+
+def settings(**changes):
+    small = {"hidden": (8, 8), "batch_size": 12, "refine_top": 4, "refine_neighbours": 3}
+    small |= {"refine_block": 20, "refine_reach": 2, "observation_scaling": "none"}
+    small |= {"safety_critics": 1, "sharpening": 1.0}
+    return methods.make_config("usc", **(small | changes))
+
+
+def ring(rows=60, capacity=64):
+    rng = np.random.default_rng(0)
+    store = replay.init(capacity, SPEC.obs_dim, SPEC.action_dim)
+
+    def put(name, value):
+        column = getattr(store, name)
+        return column.at[:rows].set(jnp.asarray(value, column.dtype))
+
+    return store._replace(
+        obs=put("obs", rng.normal(size=(rows, 3))),
+        action=put("action", rng.uniform(-1, 1, size=(rows, 2))),
+        cost=put("cost", rng.random(rows)),
+        next_obs=put("next_obs", rng.normal(size=(rows, 3))),
+        terminated=put("terminated", rng.random(rows) < 0.2),
+        size=jnp.int32(rows),
+        cursor=jnp.int32(rows),
+    )
+
+
+@partial(jax.jit, static_argnames="config")
+def found_for(store, key, config):
+    """The neighbours of the first refine_top samples of a batch, and the batch."""
+    batch = replay.sample(store, key, config)
+    top = slice(0, config.refine_top)
+    points = networks.join(batch.obs, batch.action)[top]
+    window = replay.Rows(*(part[top] for part in batch.neighbours.window))
+    found = safety_critic.find_neighbours(
+        points, batch.index[top], window, batch.neighbours.block, config
+    )
+    return batch, found
+
+
+@pytest.mark.parametrize("confident", [True, False])
+@pytest.mark.parametrize("reach", [0, 2])
+def test_neighbours_equal_a_plain_search(confident, reach):
+    store, config = ring(), settings(refine_confident=confident, refine_reach=reach)
+    joint = np.concatenate([store.obs, store.action], axis=1).astype(np.float64)
+    for seed in range(4):
+        batch, found = jax.device_get(found_for(store, jax.random.key(seed), config))
+        uncertain = [int(i) for i in batch.index[: config.refine_top]]
+        block = {int(i) for i in batch.neighbours.block.index if i >= 0}
+        for n, own in enumerate(uncertain):
+            near = {i for i in range(own - reach, own + reach + 1) if 0 <= i < 60}
+            allowed = (block | near) - {own} - (set(uncertain) if confident else set())
+            order = sorted(allowed, key=lambda i: np.linalg.norm(joint[i] - joint[own]))[:3]
+            assert list(found.rows.index[n]) == order
+            expected = [np.linalg.norm(joint[i] - joint[own]) for i in order]
+            np.testing.assert_allclose(found.distance[n], expected, rtol=1e-5)
+            np.testing.assert_allclose(found.rows.cost[n], np.asarray(store.cost)[order])
+    assert found.valid.all()
+
+
+def test_missing_neighbours_are_marked():
+    batch, found = found_for(ring(rows=2), jax.random.key(0), settings(refine_confident=False))
+    np.testing.assert_array_equal(found.valid.sum(axis=1), 1)
+    assert (np.asarray(found.rows.index[:, 0]) != np.asarray(batch.index[:4])).all()
+
+
+def test_interpolated_cost():
+    """Eq. 8 by a plain loop; invalid neighbours have no weight."""
+    rng = np.random.default_rng(0)
+    cost, distance = rng.random((4, 3)), rng.random((4, 3)) + 0.1
+    valid = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0], [0, 0, 0]], bool)
+    found = refinement.interpolate(jnp.asarray(cost), jnp.asarray(distance), jnp.asarray(valid))
+    for n in range(4):
+        close = [1 / distance[n, k] for k in range(3) if valid[n, k]]
+        expected = 0.0
+        for k in range(3):
+            if valid[n, k]:
+                expected += 1 / distance[n, k] / sum(close) * cost[n, k]
+        np.testing.assert_allclose(found[n], expected, rtol=1e-12)
+
+
+def test_a_row_at_no_distance_takes_all_the_weight():
+    found = refinement.interpolate(
+        jnp.array([[0.7, 0.1]]), jnp.array([[0.0, 1.0]]), jnp.array([[True, True]])
+    )
+    np.testing.assert_allclose(found, 0.7, rtol=1e-5)
+
+
+def test_refinement_loss():
+    """Eq. 9 by a plain loop, and its gradient by differences."""
+    rng = np.random.default_rng(0)
+    q, q_old, target = rng.normal(size=(3, 1, 5))
+    valid, beta, epsilon = np.array([1.0, 1, 0, 1, 1]), 3.0, 0.02
+
+    def plain(q):
+        total = 0.0
+        for n in range(5):
+            kl = (q[0, n] - q_old[0, n]) ** 2 / 2
+            each = (q[0, n] - target[0, n]) ** 2 / 2 + beta * max(0.0, kl - epsilon) ** 2
+            total += each * valid[n] / 4
+        return total
+
+    loss = partial(
+        refinement.loss,
+        q_old=jnp.asarray(q_old),
+        target=jnp.asarray(target[0]),
+        valid=jnp.asarray(valid),
+        beta=beta,
+        epsilon=epsilon,
+    )
+    (value, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(jnp.asarray(q))
+    np.testing.assert_allclose(value, plain(q), rtol=1e-12)
+    for n in range(5):
+        step = np.zeros_like(q)
+        step[0, n] = 1e-6
+        slope = (plain(q + step) - plain(q - step)) / 2e-6
+        np.testing.assert_allclose(gradient[0, n], slope, atol=1e-7)
+    kl = (q - q_old)[0] ** 2 / 2
+    np.testing.assert_allclose(metrics["refine/kl"], (kl * valid).sum() / 4, rtol=1e-12)
+
+
+def test_small_changes_are_free_and_large_ones_are_not():
+    target, valid = jnp.zeros(1), jnp.ones(1)
+    for moved, extra in ((0.1, 0.0), (1.0, 2.0 * (0.5 - 0.02) ** 2)):
+        q = jnp.array([[moved]])
+        value, _ = refinement.loss(q, jnp.zeros((1, 1)), target, valid, 2.0, 0.02)
+        np.testing.assert_allclose(value, moved**2 / 2 + extra, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def agent():
+    config = settings()
+    return safety_critic.init(jax.random.key(1), SPEC, config)
+
+
+@pytest.mark.parametrize("target", refinement.TARGETS)
+def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
+    """Eq. 10 and both targets: the step equals lr times a gradient taken by hand."""
+    config = settings(refine_target=target, refine_lr=0.5)
+    store = ring()
+    batch = jax.jit(replay.sample, static_argnames="config")(
+        store, jax.random.key(2), config=config
+    )
+    rank = jnp.asarray(np.random.default_rng(3).random(12))
+    obs = batch.obs
+    refine = jax.jit(safety_critic.refine, static_argnames="config")
+    safety, metrics = refine(agent, agent.safety, batch, obs, rank, config=config)
+
+    top = np.argsort(-np.asarray(rank))[:4]
+    x = networks.join(obs, batch.action)[top]
+    window = replay.Rows(*(part[top] for part in batch.neighbours.window))
+    search = jax.jit(safety_critic.find_neighbours, static_argnames="config")
+    found = search(x, batch.index[top], window, batch.neighbours.block, config=config)
+    known = np.asarray(found.rows.cost, np.float64)
+    if target == "bellman":
+        for n, k in np.ndindex(known.shape):
+            ahead = found.rows.next_obs[n, k][None]
+            action = networks.actor(agent.target_actor, ahead)
+            q = safety_critic.q_cost(agent.target_safety, ahead, action, agent.cost_bound, config)
+            known[n, k] += float(found.rows.discount[n, k] * q[0])
+    wanted = refinement.interpolate(jnp.asarray(known, jnp.float32), found.distance, found.valid)
+    np.testing.assert_allclose(metrics["refine/target_mean"], wanted.mean(), rtol=1e-5)
+
+    def loss(params):
+        q = safety_critic.cost_value(networks.forward(params, x)[..., 0], agent.cost_bound, config)
+        return jnp.mean((q[0] - wanted) ** 2) / 2
+
+    gradient = jax.jit(jax.grad(loss))(agent.safety)
+    expected = jax.tree.map(lambda p, g: p - 0.5 * g, agent.safety, gradient)
+    for ours, theirs in zip(jax.tree.leaves(safety), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-7)
