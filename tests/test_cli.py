@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from probes import SMALL, KeptPoint
-from safecritic import DDPG, checkpoint, cli, methods
+from safecritic import DDPG, api, checkpoint, cli, methods
 from safecritic.device import compile_agent
 from safecritic.networks import EnvSpec
 from safecritic.run_folder import EPISODE_COLUMNS, FIGURE_COLUMNS, read_table
@@ -165,24 +167,34 @@ def test_train_then_evaluate(there: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "has its 600 steps: give a larger total with --steps" in capsys.readouterr().err
 
 
-def test_paper_defaults_and_flags_reach_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    monkeypatch.setattr(cli, "_learn", lambda agent, *rest: found.append(agent.config) or 0)
+@pytest.fixture
+def configs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The settings of every run that was asked for; none is run."""
+    found: list[Any] = []
+
+    def make(task: str, seed: int, **settings: Any) -> Any:
+        found.append(methods.make_config("ddpg", task, **settings))
+        return SimpleNamespace(environment={"task": task})
+
+    monkeypatch.setitem(api.CLASSES, "ddpg", make)
+    monkeypatch.setattr(cli, "_learn", lambda *_: 0)
+    return found
+
+
+def test_paper_defaults_and_flags_reach_the_config(configs: list[Any]) -> None:
     assert cli.main(["train", "ddpg", TASK, *FLAGS]) == 0
     changed = ["--paper-defaults", "--gamma", "0.9", "--cost-limit", "3"]
     assert cli.main(["train", "ddpg", TASK, *FLAGS, *changed]) == 0
-    ours, paper = found
+    ours, paper = configs
     assert ours == methods.make_config("ddpg", **SMALL)
     assert (paper.actor_lr, paper.observation_scaling) == (2e-3, "none")
     assert (paper.gamma, paper.cost_limit, paper.batch_size) == (0.9, 3.0, 16)
 
 
-def test_the_task_sets_the_limit_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    monkeypatch.setattr(cli, "_learn", lambda agent, *rest: found.append(agent.config) or 0)
+def test_the_task_sets_the_limit_wherever_it_stands(configs: list[Any]) -> None:
     for words in ("CarGoal2", "--seed 1 CarGoal2", "--seed 1 cargoal2 --cost-limit 7"):
         assert cli.main(["train", "ddpg", *words.split(), *FLAGS]) == 0
-    assert [config.cost_limit for config in found] == [5.0, 5.0, 7.0]
+    assert [config.cost_limit for config in configs] == [5.0, 5.0, 7.0]
 
 
 # ---------------------------------------------------------------- stop and go

@@ -89,8 +89,9 @@ class Agent:
         With `out` a run folder is written, with checkpoints, tables and curves. Ctrl-C ends the
         run after its step, saves and raises KeyboardInterrupt.
         """
-        self.check_steps(total_timesteps)
+        self._require_env("learn")
         until = self.num_timesteps + total_timesteps
+        check_steps(total_timesteps, until, self.config.learning_starts)
         every = every or Intervals()
         bar = [Progress(until)] if progress_bar else []
         callbacks = as_callback(callback, *bar)
@@ -110,18 +111,6 @@ class Agent:
         if reason == "interrupted":
             raise InterruptedRun
         return self
-
-    def check_steps(self, total_timesteps: int) -> None:
-        """Raise if `learn` for so many steps could not do anything."""
-        self._require_env("learn")
-        until = self.num_timesteps + total_timesteps
-        if total_timesteps < 1:
-            raise ValueError(f"total_timesteps must be >= 1, got {total_timesteps} (--steps)")
-        if until <= self.config.learning_starts:
-            raise ValueError(
-                f"no update would run: warm-up {self.config.learning_starts} >= steps {until} "
-                "(--learning-starts, --steps)"
-            )
 
     def _open(self, path: Path, overwrite: bool, until: int, every: Intervals) -> RunFolder:
         going_on = self.run_folder is not None and path.resolve() == self.run_folder.resolve()
@@ -338,6 +327,17 @@ class USC(Agent):
 
 
 CLASSES: dict[str, type[Agent]] = {kind.method: kind for kind in (DDPG, SC, CSC, USCNR, USC)}
+
+
+def check_steps(further: int, until: int, learning_starts: int) -> None:
+    """Raise if training for so many `further` steps, `until` in all, could not do anything."""
+    if further < 1:
+        raise ValueError(f"total_timesteps must be >= 1, got {further} (--steps)")
+    if until <= learning_starts:
+        raise ValueError(
+            f"no update would run: warm-up {learning_starts} >= steps {until} "
+            "(--learning-starts, --steps)"
+        )
 
 
 def make_env(env: str | gymnasium.Env) -> tuple[Any, str]:

@@ -66,13 +66,15 @@ def train(arguments: list[str]) -> int:
         right = methods.make_config(method.name, _task_name(options.task), options.paper_defaults)
         if right != defaults:
             options = _parse(_train_options(right), f"train {method.name}", arguments)
-    from safecritic.api import CLASSES
+    from safecritic.api import CLASSES, check_steps
     from safecritic.training import Intervals
 
     with explained():
         settings = {
             f.name: getattr(options.settings, f.name) for f in dataclasses.fields(options.settings)
         }
+        method.agent.validate(options.settings)
+        check_steps(options.steps, options.steps, options.settings.learning_starts)
         agent = CLASSES[method.name](options.task, seed=options.seed, **settings)
         every = Intervals(options.log_every, options.figures_every, options.checkpoint_every)
     out = options.out or Path("runs") / f"{method.name}-{_plain(agent)}-seed{options.seed}"
@@ -108,7 +110,6 @@ def _learn(agent: Any, steps: int, out: Path, overwrite: bool, every: Any) -> in
     from safecritic.training import InterruptedRun, NotFiniteError
 
     with explained():
-        agent.check_steps(steps)
         if agent.run_folder is None:
             prepare(out, overwrite)
     resume = f"safecritic train --resume {shlex.quote(str(out))}"
