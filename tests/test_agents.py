@@ -14,7 +14,12 @@ from safecritic.networks import EnvSpec
 
 SPEC = EnvSpec(obs_dim=4, action_dim=2, cost_max=1.0)
 SMALL = {"hidden": (8,), "batch_size": 8, "learning_starts": 8}
-SMALL_SAFETY = {"safety_critics": 1, "alternatives": 3, "screen_candidates": 4, "curvature_refresh": 2}
+SMALL_SAFETY = {
+    "safety_critics": 1,
+    "alternatives": 3,
+    "screen_candidates": 4,
+    "curvature_refresh": 2,
+}
 SMALL_REFINE = {"refine_top": 3, "refine_neighbours": 2, "refine_block": 8, "refine_reach": 2}
 
 

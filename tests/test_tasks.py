@@ -143,3 +143,20 @@ def test_version_is_the_packages():
     from importlib.metadata import version
 
     assert version("safecritic") == safecritic.__version__
+
+
+@all_tasks
+def test_a_step_costs_at_most_what_the_task_says(name):
+    env = make(name)
+    bound = getattr(env.unwrapped, "cost_max", np.inf)
+    rng = np.random.default_rng(0)
+    env.reset(seed=0)
+    costs = []
+    for _ in range(200):
+        _, _, terminated, truncated, info = env.step(rng.uniform(-1, 1, env.action_space.shape))
+        costs.append(info["cost"])
+        if terminated or truncated:
+            env.reset()
+    assert 0.0 <= min(costs)
+    assert max(costs) <= bound
+    assert TASKS[name].has_goal == getattr(env.unwrapped, "has_goal", True)

@@ -21,9 +21,6 @@ from safecritic import _jax, replay  # noqa: F401
 from safecritic.networks import EnvSpec
 from safecritic.replay import Transition
 
-# LAPACK (loaded on first use) with one thread: the same bits on any number of cores
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 ACTING = ("q_cost", "screened", "changed")  # what `act` reports of a step, last in STEP_COLUMNS
 
 

@@ -86,7 +86,7 @@ class SafetyCriticConfig(Common):
 
     # Algorithm 1: screening
     screen: bool = True
-    tolerance: float = 0.3
+    tolerance: float = 1.0  # paper: 0.3
     screen_candidates: int = 16  # N, not printed
     screen_from: str = "ou"
     screen_spread: float = 0.2
@@ -100,7 +100,7 @@ class SafetyCriticConfig(Common):
     refine_beta: float = 1.0
     refine_epsilon: float = 1e-2
     refine_confident: bool = True  # neighbours among the top n are left out
-    refine_block: int = 1024  # candidates: a random block of the replay
+    refine_block: int = 256  # candidates: a random block of the replay
     refine_reach: int = 8  # and this many rows on either side of the sample
 
     @property
@@ -455,7 +455,8 @@ def refine(
         has_aux=True,
     )(safety)
     metrics["refine/target_mean"] = target.mean()
-    metrics["refine/distance"] = jnp.mean(found.distance, where=found.valid)
+    near_by = jnp.sum(jnp.where(found.valid, found.distance, 0.0))
+    metrics["refine/distance"] = near_by / jnp.maximum(found.valid.sum(), 1)
     return refinement.step(safety, gradient, config.refine_lr), metrics
 
 

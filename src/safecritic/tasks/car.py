@@ -142,6 +142,9 @@ class CarTask(MujocoTask):
         self.placement = placement
         self.rules = RULES[variant]
         self.cost_unit = self.rules.cost or 1.0
+        wrong = max(arena.buttons - 1, 0)
+        most = arena.hazards + arena.vases + arena.gremlins + wrong
+        self.cost_max = 1.0 if self.rules.cost is None else self.rules.cost * most
         self.first_timer = int(button_timer)
 
         self.kinds = _kinds(arena)

@@ -52,6 +52,8 @@ class HalfCheetah(MujocoTask):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
     horizons: ClassVar[dict[str, int]] = {"benchmark": 500, "original": 1000}
+    has_goal: ClassVar[bool] = False  # so success means nothing
+    cost_max: ClassVar[float] = 1.0
     camera = "track"
 
     def __init__(
