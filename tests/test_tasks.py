@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -67,7 +68,7 @@ def test_spaces_and_horizon(name):
 
 
 @all_tasks
-@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, context="spawn")])
 def test_vector_environments_give_the_single_ones_numbers(name, kind):
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1, 1, (5, 2, SHAPES[name][1])).astype(np.float32)
@@ -157,6 +158,6 @@ def test_a_step_costs_at_most_what_the_task_says(name):
         costs.append(info["cost"])
         if terminated or truncated:
             env.reset()
-    assert 0.0 <= min(costs)
+    assert min(costs) >= 0.0
     assert max(costs) <= bound
     assert TASKS[name].has_goal == getattr(env.unwrapped, "has_goal", True)
