@@ -29,7 +29,8 @@ PARK = 0.6
 # Deviation from the course, in metres (and a tenth of it in metres per second), that still counts
 # as being on it. Gremlins begin on the floor and shed the difference within 20 steps.
 ON_COURSE = 1e-6
-AWAKE_AT_START = 10  # steps; at first gremlins leap up to 0.12 m per step
+AWAKE_AT_START = 16  # steps; at first gremlins leap up to 0.12 m per step
+CENTRE_HEIGHT = 0.1
 TRANSIENT = 1000  # substeps after which the course is a plain rotation to 1e-12
 
 _NEVER = int(mujoco.mjtSleepPolicy.mjSLEEP_NEVER)
@@ -113,7 +114,7 @@ class Gremlins:
     def place(self, layout: np.ndarray) -> None:
         """Put every gremlin at the centre of its circle (n x 3: x, y, rotation), awake."""
         self.centres[:, :2] = layout[:, :2]
-        self.centres[:, 2] = 0.1
+        self.centres[:, 2] = CENTRE_HEIGHT
         self._centres = self.centres[:, :2].tolist()
         self.turns[:] = 0.0
         self.turns[:, 0], self.turns[:, 3] = np.cos(layout[:, 2] / 2), np.sin(layout[:, 2] / 2)
@@ -176,22 +177,33 @@ class Gremlins:
             or max(distances) < PARK
         ):
             return
-        far = ~self.parked & (np.array(distances) > PARK)
-        now = course_at(self.data.time) if far.any() else None
+        now = course_at(self.data.time)
         if now is None:
             return
-        offset, velocity = now
-        drift = np.abs(self._qpos[:, :3] - self.centres - offset).max(axis=1)
-        slip = np.abs(self._qvel[:, :3] - velocity).max(axis=1)
-        spin = np.abs(self._qvel[:, 3:]).max(axis=1)
-        turn = 1.0 - np.abs((self._qpos[:, 3:] * self.turns).sum(axis=1))
-        calm = (drift < ON_COURSE) & (slip < 10 * ON_COURSE) & (spin < 1e-4) & (turn < 1e-9)
-        chosen = np.flatnonzero(far & calm)
-        if len(chosen):
+        offset, velocity = (part.tolist() for part in now)
+        chosen = [
+            i
+            for i, distance in enumerate(distances)
+            if distance > PARK and not self.parked[i] and self._on_course(i, offset, velocity)
+        ]
+        if chosen:
             self.parked[chosen] = True
             self._parked_count += len(chosen)
-            self._put_away(chosen)
+            self._put_away(np.array(chosen))
             self._moved = True
+
+    def _on_course(self, i: int, offset: list[float], velocity: list[float]) -> bool:
+        """Plain numbers, because most of the time the first comparison decides."""
+        x, y, z, *turn = self._qpos[i].tolist()
+        centre_x, centre_y = self._centres[i]
+        dx, dy, dz = offset
+        drift = max(abs(x - centre_x - dx), abs(y - centre_y - dy), abs(z - CENTRE_HEIGHT - dz))
+        if drift >= ON_COURSE:
+            return False
+        *speed, a, b, c = self._qvel[i].tolist()
+        slip = max(abs(v - w) for v, w in zip(speed, velocity, strict=True))
+        turned = 1.0 - abs(sum(p * q for p, q in zip(turn, self.turns[i].tolist(), strict=True)))
+        return slip < 10 * ON_COURSE and max(abs(a), abs(b), abs(c)) < 1e-4 and turned < 1e-9
 
     def _put_away(self, chosen: np.ndarray) -> None:
         self._weld(chosen, False)
