@@ -8,6 +8,7 @@ from typing import Any
 
 from safecritic.agents import ddpg, safety_critic
 from safecritic.agents.common import Common
+from safecritic.tasks.registry import TASKS
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,6 @@ PAPER_SAFETY: dict[str, Any] = PAPER | {
     "screen_from": "ou",
     "screen_spread": 0.2,
     "refine_target": "cost",
-}
-
-# The paper's budget chi per episode (its Table 1).
-COST_LIMITS = {
-    "CarGoal1": 1.0,
-    "CarGoal2": 5.0,
-    "CarButton1": 5.0,
-    "CarButton2": 5.0,
-    "FetchReach": 5.0,
-    "HalfCheetah": 0.1,
 }
 
 
@@ -132,8 +123,8 @@ def make_config(
     chosen = dict(method.defaults)
     if paper_defaults:
         chosen |= method.paper
-    if task in COST_LIMITS:
-        chosen["cost_limit"] = COST_LIMITS[task]
+    if task in TASKS:
+        chosen["cost_limit"] = TASKS[task].cost_limit
     chosen |= overrides
     if isinstance(chosen.get("hidden"), list):  # as read back from JSON
         chosen["hidden"] = tuple(chosen["hidden"])

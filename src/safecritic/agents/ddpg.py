@@ -76,20 +76,24 @@ def actor_loss(params: Params, reward: Params, obs: jax.Array) -> tuple[jax.Arra
     return value, {"actor/loss": value}
 
 
-def update(state: DDPGState, batch: Batch, config: DDPGConfig) -> tuple[DDPGState, Metrics]:
-    """One step of critic, actor and targets on a batch."""
+def reward_step(state: Any, batch: Batch, config: Common) -> tuple[Params, Any, Metrics]:
+    """One step of Adam on the reward critic, of any state that has DDPG's parts."""
     obs = common.scale(state.scaler, batch.obs, config.observation_scaling)
     next_obs = common.scale(state.scaler, batch.next_obs, config.observation_scaling)
-
     next_action = networks.actor(state.target_actor, next_obs)
     q_next = networks.critic(state.target_reward, next_obs, next_action)
     targets = bellman.target(batch.reward, batch.discount, q_next)
-    gradient, reward_metrics = jax.grad(reward_loss, has_aux=True)(
+    gradient, metrics = jax.grad(reward_loss, has_aux=True)(
         state.reward, obs, batch.action, targets
     )
-    reward, reward_opt = common.adam_step(
-        state.reward, gradient, state.reward_opt, config.critic_lr
-    )
+    reward, opt = common.adam_step(state.reward, gradient, state.reward_opt, config.critic_lr)
+    return reward, opt, metrics
+
+
+def update(state: DDPGState, batch: Batch, config: DDPGConfig) -> tuple[DDPGState, Metrics]:
+    """One step of critic, actor and targets on a batch."""
+    obs = common.scale(state.scaler, batch.obs, config.observation_scaling)
+    reward, reward_opt, reward_metrics = reward_step(state, batch, config)
 
     gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(state.actor, reward, obs)
     actor, actor_opt = common.adam_step(state.actor, gradient, state.actor_opt, config.actor_lr)

@@ -29,7 +29,7 @@ import optax
 from safecritic import duals, networks, screening
 from safecritic.agents import common
 from safecritic.agents.common import Common, Scaler
-from safecritic.agents.ddpg import reward_loss
+from safecritic.agents.ddpg import reward_step
 from safecritic.critics import bellman, conservative, influence, refinement, uncertain
 from safecritic.critics.influence import Curvature
 from safecritic.networks import EnvSpec, Params
@@ -521,19 +521,10 @@ def update(
 ) -> tuple[SafetyCriticState, Metrics]:
     """Algorithm 1, lines 13-31: one step of both critics, actor, refinement and targets."""
     obs = _scaled(state, batch.obs, config)
-    next_obs = _scaled(state, batch.next_obs, config)
     learned, metrics = learn_safety(state, batch, config)
     safety = learned.safety
 
-    next_action = networks.actor(state.target_actor, next_obs)
-    q_next = networks.critic(state.target_reward, next_obs, next_action)
-    targets = bellman.target(batch.reward, batch.discount, q_next)
-    gradient, reward_metrics = jax.grad(reward_loss, has_aux=True)(
-        state.reward, obs, batch.action, targets
-    )
-    reward, reward_opt = common.adam_step(
-        state.reward, gradient, state.reward_opt, config.critic_lr
-    )
+    reward, reward_opt, reward_metrics = reward_step(state, batch, config)
     metrics |= reward_metrics
 
     sharp = _sharp(state, batch.obs, config)

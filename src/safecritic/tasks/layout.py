@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from safecritic.tasks.common import check_array
+
 MAX_TRIES = 100
 MAX_LAYOUTS = 10_000
 MAX_GOAL_TRIES = 10_000
@@ -298,12 +300,12 @@ def check_layout(arena: Arena, layout: Layout) -> Layout:
         raise ValueError(f"layout lacks {missing}; this task needs {known}")
 
     checked: Layout = {
-        name: _array(f"layout[{name!r}]", layout[name], s) for name, s in shapes.items()
+        name: check_array(f"layout[{name!r}]", layout[name], s) for name, s in shapes.items()
     }
     if arena.buttons:
         checked["goal_button"] = check_button(arena, layout["goal_button"])
         if "goal" in layout:
-            goal = _array("layout['goal']", layout["goal"], (2,))
+            goal = check_array("layout['goal']", layout["goal"], (2,))
             button = checked["buttons"][checked["goal_button"]]
             if not np.allclose(goal, button, atol=1e-6):
                 raise ValueError(
@@ -318,18 +320,6 @@ def check_button(arena: Arena, index: Any) -> int:
     if not 0 <= int(index) < arena.buttons or int(index) != index:
         raise ValueError(f"goal_button must be 0 to {arena.buttons - 1}, got {index!r}")
     return int(index)
-
-
-def _array(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be numbers of shape {shape}, got {value!r}") from error
-    if array.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got {array}")
-    return array
 
 
 def _refuse_overlap(arena: Arena, layout: Layout) -> None:
