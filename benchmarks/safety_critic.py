@@ -99,11 +99,11 @@ def fit(agent: api.Agent, settings: dict[str, Any], updates: int) -> tuple[Any, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", help="folder of a finished ddpg run")
+    parser.add_argument("run", help="folder of a finished run")
     parser.add_argument("--updates", type=int, default=12_000)
     parser.add_argument("--episodes", type=int, default=80)
     options = parser.parse_args()
-    agent = api.DDPG.load(options.run)
+    agent = api.Agent.load(options.run)
     episodes = held_out(agent, options.episodes, seed=10_000)
     gamma = agent.config.gamma
     obs, action = (np.concatenate([e[i] for e in episodes]) for i in (0, 1))

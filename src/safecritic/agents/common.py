@@ -85,7 +85,10 @@ def sharpen(scaler: Scaler, obs: jax.Array, scaling: str, power: float, gain: fl
     if power == 1.0:
         return scaled
     closeness = jnp.clip(jnp.asarray(obs, jnp.float32), 0.0, 1.0)
-    return jnp.where(scaler.near, SHARP_SIZE * closeness**power, gain * scaled)
+    others = jnp.where(
+        scaler.near.any(), jnp.float32(gain), 1.0
+    )  # no lidar, nothing to make room for
+    return jnp.where(scaler.near, SHARP_SIZE * closeness**power, others * scaled)
 
 
 def adam_step(params: Params, gradient: Params, opt: Any, lr: float) -> tuple[Params, Any]:

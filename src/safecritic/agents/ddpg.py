@@ -11,7 +11,6 @@ mean and spread. ``cost_limit`` plays no part in learning; it is there for the r
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -110,7 +109,6 @@ def update(state: DDPGState, batch: Batch, config: DDPGConfig) -> tuple[DDPGStat
     return state, reward_metrics | actor_metrics
 
 
-@partial(jax.jit, static_argnames=("spec", "config"))
 def init(key: jax.Array, spec: EnvSpec, config: DDPGConfig) -> DDPGState:
     key, key_actor, key_reward = jax.random.split(key, 3)
     actor = networks.init(key_actor, (spec.obs_dim, *config.hidden, spec.action_dim))

@@ -19,7 +19,6 @@ observations are scaled, Q_C cannot be negative (``safety_output``).
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -609,7 +608,6 @@ def end_episode(
 # Init and act
 
 
-@partial(jax.jit, static_argnames=("spec", "config"))
 def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticConfig) -> SafetyCriticState:
     bound = float("inf")
     if spec.cost_max is not None:
