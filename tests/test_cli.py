@@ -55,20 +55,14 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # ---------------------------------------------------------------- help
 
 
-def test_help_is_instant() -> None:
+def test_help_imports_nothing_heavy() -> None:
+    """Help is quick because of what it leaves out; a time would measure the machine."""
     script = (
         "import sys; from safecritic import cli; cli.main(['--help']);"
         "print([m for m in ('jax', 'mujoco', 'tyro', 'matplotlib', 'rich') if m in sys.modules])"
     )
-    seconds = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        run = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        )
-        seconds.append(time.perf_counter() - begin)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[-1] == "[]"
-    assert min(seconds) < 1.0
     for command in ("train", "evaluate", "show", "tasks", "methods"):
         assert re.search(rf"^  {command} +[A-Z]", run.stdout, re.MULTILINE)
 
