@@ -17,7 +17,15 @@ from collections.abc import Mapping
 import mujoco
 import numpy as np
 
-from safecritic.tasks.car_model import CAR_NQ, CAR_NV, SUBSTEPS, TIMESTEP, VASE_HEIGHT, build_model
+from safecritic.tasks.car_model import (
+    CAR_NQ,
+    CAR_NV,
+    GREMLIN_HEIGHT,
+    SUBSTEPS,
+    TIMESTEP,
+    VASE_HEIGHT,
+    build_model,
+)
 
 RADIUS = 0.35
 CARRIER_HEIGHT = 0.1
@@ -30,7 +38,6 @@ PARK = 0.6
 # as being on it. Gremlins begin on the floor and shed the difference within 20 steps.
 ON_COURSE = 1e-6
 AWAKE_AT_START = 16  # steps; at first gremlins leap up to 0.12 m per step
-CENTRE_HEIGHT = 0.1
 TRANSIENT = 1000  # substeps after which the course is a plain rotation to 1e-12
 
 _NEVER = int(mujoco.mjtSleepPolicy.mjSLEEP_NEVER)
@@ -114,7 +121,7 @@ class Gremlins:
     def place(self, layout: np.ndarray) -> None:
         """Put every gremlin at the centre of its circle (n x 3: x, y, rotation), awake."""
         self.centres[:, :2] = layout[:, :2]
-        self.centres[:, 2] = CENTRE_HEIGHT
+        self.centres[:, 2] = GREMLIN_HEIGHT
         self._centres = self.centres[:, :2].tolist()
         self.turns[:] = 0.0
         self.turns[:, 0], self.turns[:, 3] = np.cos(layout[:, 2] / 2), np.sin(layout[:, 2] / 2)
@@ -197,7 +204,7 @@ class Gremlins:
         x, y, z, *turn = self._qpos[i].tolist()
         centre_x, centre_y = self._centres[i]
         dx, dy, dz = offset
-        drift = max(abs(x - centre_x - dx), abs(y - centre_y - dy), abs(z - CENTRE_HEIGHT - dz))
+        drift = max(abs(x - centre_x - dx), abs(y - centre_y - dy), abs(z - GREMLIN_HEIGHT - dz))
         if drift >= ON_COURSE:
             return False
         *speed, a, b, c = self._qvel[i].tolist()
