@@ -29,21 +29,18 @@ PLAIN: dict[str, Any] = {
     "costly_share": 0.0,
     "safety_output": "linear",
 }
+CLIPPED = PLAIN | {"safety_output": "clipped"}
+SHARP = CLIPPED | {"sharpening": 8.0}
+FIVE = SHARP | {"safety_n_step": 5}
 ROWS: list[tuple[str, dict[str, Any]]] = [
     ("plain, inputs as observed", PLAIN | {"observation_scaling": "none"}),
     ("plain, inputs scaled", PLAIN),
-    ("+ softplus output", PLAIN | {"safety_output": "softplus"}),
-    ("+ sharpened lidars", PLAIN | {"safety_output": "softplus", "sharpening": 8.0}),
-    (
-        "+ 5-step targets",
-        PLAIN | {"safety_output": "softplus", "sharpening": 8.0, "safety_n_step": 5},
-    ),
-    (
-        "+ two critics",
-        PLAIN
-        | {"safety_output": "softplus", "sharpening": 8.0, "safety_n_step": 5, "safety_critics": 2},
-    ),
+    ("+ clipped at 0", CLIPPED),
+    ("+ sharpened lidars", SHARP),
+    ("+ 5-step targets", FIVE),
     ("+ a quarter of the batch costly: the default of SC", {}),
+    ("the default with a softplus instead of the clip", {"safety_output": "softplus"}),
+    ("the default with two critics", {"safety_critics": 2}),
     ("the default without sharpened lidars", {"sharpening": 1.0}),
 ]
 

@@ -189,7 +189,7 @@ def test_influence_follows_the_setting():
     assert ((u > 0) & (u < 1)).all()
     config = settings("usc-nr")
     state, metrics = run("usc-nr", config)
-    assert int(state.curvature.age) == 6
+    assert [int(member.age) for member in state.curvature] == [6] * config.safety_critics
     u = values(state, rows, actions, config=config)["influence"]
     far = values(state, 100 * rows, actions, config=config)["influence"]
     assert float(u.mean()) < float(far.mean())
@@ -207,10 +207,27 @@ def test_larger_of_two_critics_is_the_target():
     found = target(state, cost, discount, next_obs, config=config)
     single = settings("sc", safety_critics=1)
     for e in range(2):
-        one = jax.tree.map(lambda leaf, e=e: leaf[e : e + 1], state.target_safety)
+        one = state.target_safety[e : e + 1]
         value = target(state._replace(target_safety=one), cost, discount, next_obs, config=single)
         assert (found >= value - 1e-6).all()
     assert found.shape == (5,)
+
+
+def test_a_clipped_critic_below_0_still_learns():
+    """Q_C is 0 for whoever uses it, but the regression sees the slope."""
+    config = settings("usc-nr", safety_output="clipped", safety_critics=1)
+    state, store = start("usc-nr", config), ring()
+    below = jax.tree.map(jnp.copy, state.safety)
+    below[0][-1]["b"] = jnp.full(1, -5.0, jnp.float32)
+    obs, action = store.obs[:8], store.action[:8]
+    values = jax.jit(safety_critic.values, static_argnames="config")
+    found = values(state._replace(safety=below), obs, action, config=config)
+    np.testing.assert_array_equal(found["q_cost"], 0.0)
+    slope = jax.jit(jax.grad(safety_critic.safety_loss, has_aux=True), static_argnames="config")
+    ones = jnp.ones(8, jnp.float32)
+    rest = (state.key, state.cost_bound)
+    gradient, _ = slope(below, obs, action, ones, ones, None, *rest, config=config)
+    np.testing.assert_allclose(gradient[0][-1]["b"], -6.0, atol=0.1)
 
 
 def assert_same_networks(ours, theirs):

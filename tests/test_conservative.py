@@ -175,19 +175,19 @@ def test_one_drawn_alternative_has_the_exact_gradient_in_expectation(form):
 
 
 def test_sampled_and_exact_loss_agree_through_the_network():
-    """Mean gradient by the parameters of two stacked critics, within 5 standard errors."""
+    """Mean gradient by the parameters of two critics, within 5 standard errors."""
     changes = {"push_data": True, "safety_critics": 2, "hidden": (8,)}
     config = settings(**changes)
     exact = settings(conservative_gradient="exact", **changes)
-    params = networks.init(jax.random.key(3), (STATES + 1, 8, 1), 2, final=2.0)
+    params = networks.init_members(jax.random.key(3), (STATES + 1, 8, 1), 2, final=2.0)
     batch = draw(jax.random.key(4), 6)
     actions = conservative.alternatives(jax.random.key(5), batch.action, 4, "uniform", 0.2)
     bound = jnp.float32(BOUND)
 
     def gradient(config, key):
         def total(params):
-            raw = networks.critic(params, batch.obs, batch.action)
-            q = safety_critic.cost_value(raw, bound, config)
+            raw = networks.critics(params, batch.obs, batch.action)
+            q = safety_critic.fitted_value(raw, bound, config)
             return safety_critic.alternatives_margin(
                 params, batch.obs, q, actions, key, bound, config
             ).sum()
@@ -196,11 +196,12 @@ def test_sampled_and_exact_loss_agree_through_the_network():
         return value, jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(found)])
 
     value, expected = jax.jit(partial(gradient, exact))(jax.random.key(0))
-    keys = jax.random.split(jax.random.key(6), 4000)
+    keys = jax.random.split(jax.random.key(6), 1000)
     values, sampled = jax.jit(jax.vmap(partial(gradient, config)))(keys)
     np.testing.assert_allclose(values, value, rtol=1e-4)
     error = sampled.std(axis=0) / np.sqrt(len(keys))
-    np.testing.assert_array_less(np.abs(sampled.mean(axis=0) - expected), 5 * error + 1e-3)
+    rounding = 1e-4 * float(np.abs(expected).max())  # of means in float32
+    np.testing.assert_array_less(np.abs(sampled.mean(axis=0) - expected), 5 * error + rounding)
     assert np.abs(expected).max() > 0.1
 
 

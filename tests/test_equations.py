@@ -18,7 +18,12 @@ from safecritic.agents import common, ddpg, safety_critic
 from safecritic.critics import bellman, conservative, uncertain
 from safecritic.networks import EnvSpec
 
-RNG = np.random.default_rng(0)
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
 SPEC = EnvSpec(obs_dim=3, action_dim=2, cost_max=1.0)
 B, M = 5, 3
 
@@ -44,27 +49,24 @@ def plain_network(params, x):
     return np.array(x)
 
 
-def member(params, e=0):
-    return jax.tree.map(lambda leaf: leaf[e], params)
-
-
 def plain_cost(params, obs, action, sharpness=5.0):
     z = plain_network(params, [*obs, *action])[0]
     return np.log1p(np.exp(sharpness * z)) / sharpness
 
 
-def test_networks_equal_a_plain_loop():
-    params = networks.init(jax.random.key(0), (5, 6, 5, 1), members=2, final=0.5)
-    obs, action = RNG.normal(size=(B, 3)), RNG.normal(size=(B, 2))
-    q = jax.jit(networks.critic)(double(params), jnp.asarray(obs), jnp.asarray(action))
-    actions = RNG.normal(size=(B, M, 2))
-    many = jax.jit(networks.critic_many)(double(params), jnp.asarray(obs), jnp.asarray(actions))
+def test_networks_equal_a_plain_loop(rng):
+    members = double(networks.init_members(jax.random.key(0), (5, 6, 5, 1), 2, final=0.5))
+    obs, action = rng.normal(size=(B, 3)), rng.normal(size=(B, 2))
+    q = jax.jit(networks.critics)(members, jnp.asarray(obs), jnp.asarray(action))
+    actions = rng.normal(size=(B, M, 2))
+    critic_many = jax.jit(networks.critic_many)
+    many = [critic_many(params, jnp.asarray(obs), jnp.asarray(actions)) for params in members]
     q, many = np.asarray(q), np.asarray(many)
     for e, i in np.ndindex(2, B):
-        expected = plain_network(member(params, e), [*obs[i], *action[i]])[0]
+        expected = plain_network(members[e], [*obs[i], *action[i]])[0]
         np.testing.assert_allclose(q[e, i], expected, rtol=1e-12)
         for j in range(M):
-            expected = plain_network(member(params, e), [*obs[i], *actions[i, j]])[0]
+            expected = plain_network(members[e], [*obs[i], *actions[i, j]])[0]
             np.testing.assert_allclose(many[e, i, j], expected, rtol=1e-12)
     policy = networks.init(jax.random.key(1), (3, 6, 2))
     out = networks.actor(double(policy), jnp.asarray(obs))
@@ -73,14 +75,14 @@ def test_networks_equal_a_plain_loop():
 
 
 def test_first_weights_are_uniform_within_their_bounds():
-    params = networks.init(jax.random.key(0), (50, 40, 30, 1), members=2)
-    shapes = [(2, 50, 40), (2, 40), (2, 40, 30), (2, 30), (2, 30, 1), (2, 1)]
+    params, other = networks.init_members(jax.random.key(0), (50, 40, 30, 1), 2)
+    shapes = [(50, 40), (40,), (40, 30), (30,), (30, 1), (1,)]
     for i, (layer, bound) in enumerate(zip(params, (50**-0.5, 40**-0.5, 3e-3), strict=True)):
         assert (layer["w"].shape, layer["b"].shape) == (shapes[2 * i], shapes[2 * i + 1])
-        assert 0.9 * bound < np.abs(layer["w"]).max() <= bound
+        assert 0.8 * bound < np.abs(layer["w"]).max() <= bound
         assert np.abs(layer["b"]).max() <= bound
         assert abs(float(layer["w"].std()) / bound - 3**-0.5) < 0.1
-        assert not np.array_equal(layer["w"][0], layer["w"][1])
+        assert not np.array_equal(layer["w"], other[i]["w"])
 
 
 def test_outputs_of_the_safety_critic():
@@ -88,6 +90,8 @@ def test_outputs_of_the_safety_critic():
     bound = jnp.float64(4.0)
     soft = np.log1p(np.exp(5 * np.asarray(z[:5]))) / 5
     np.testing.assert_allclose(networks.cost_output(z, "linear", bound, 5.0), z)
+    found = networks.cost_output(z, "clipped", bound, 5.0)
+    np.testing.assert_allclose(found, np.maximum(z, 0))
     found = networks.cost_output(z, "softplus", bound, 5.0)
     np.testing.assert_allclose(found[:5], soft, rtol=1e-9)
     np.testing.assert_allclose(found[5], 1e6)
@@ -114,8 +118,8 @@ def test_bellman_target_uses_the_discount_it_is_given():
     np.testing.assert_array_equal(slope, 0.0)
 
 
-def test_eq_2_caution():
-    u, q = RNG.random(B), RNG.normal(size=B)
+def test_eq_2_caution(rng):
+    u, q = rng.random(B), rng.normal(size=B)
     found = uncertain.caution(jnp.asarray(u), jnp.asarray(q))
     for i in range(B):
         expected = np.log(1 + u[i]) * (2 if q[i] > sum(q) / B else 1)
@@ -144,35 +148,33 @@ def plain_margin(z_data, z_alt, form):
 
 
 @pytest.mark.parametrize("form", conservative.FORMS)
-def test_eq_3_margins(form):
-    z_data = RNG.normal(size=B)
-    z_alt = RNG.normal(size=(B, M)) + np.array([0, 3, -3, 0, 1])[:, None]
+def test_eq_3_margins(form, rng):
+    z_data = rng.normal(size=B)
+    z_alt = rng.normal(size=(B, M)) + np.array([0, 3, -3, 0, 1])[:, None]
     found = conservative.margin(jnp.asarray(z_data), jnp.asarray(z_alt), form)
     np.testing.assert_allclose(found, plain_margin(z_data, z_alt, form), rtol=1e-12)
 
 
 @pytest.mark.parametrize("form", ["band", "printed"])
-def test_eq_3_loss_and_gradient(form):
+def test_eq_3_loss_and_gradient(form, rng):
     """The whole of Eq. 3 for a small critic; its gradient by differences, mu and sigma held."""
     config = settings(
         conservative_form=form, push_data=True, conservative_gradient="exact", sigma_epsilon=0.05
     )
-    params = double(networks.init(jax.random.key(2), (5, 4, 1), members=1, final=1.0))
-    obs, action = RNG.normal(size=(B, 3)), RNG.uniform(-1, 1, size=(B, 2))
-    actions = RNG.uniform(-1, 1, size=(B, M, 2))
-    targets, weight = RNG.random(B), RNG.random(B)
-    q0 = [plain_cost(member(params), obs[i], action[i]) for i in range(B)]
+    params = double(networks.init_members(jax.random.key(2), (5, 4, 1), 1, final=1.0))
+    obs, action = rng.normal(size=(B, 3)), rng.uniform(-1, 1, size=(B, 2))
+    actions = rng.uniform(-1, 1, size=(B, M, 2))
+    targets, weight = rng.random(B), rng.random(B)
+    q0 = [plain_cost(params[0], obs[i], action[i]) for i in range(B)]
     mu, sigma = np.mean(q0), np.std(q0) + 0.05
     top = max((q - mu) / sigma for q in q0)
 
     def plain(params):
         total = 0.0
         for i in range(B):
-            q = plain_cost(member(params), obs[i], action[i])
+            q = plain_cost(params[0], obs[i], action[i])
             z = (q - mu) / sigma
-            others = [
-                (plain_cost(member(params), obs[i], actions[i, j]) - mu) / sigma for j in range(M)
-            ]
+            others = [(plain_cost(params[0], obs[i], actions[i, j]) - mu) / sigma for j in range(M)]
             if form == "printed":
                 margin = np.log(sum(np.exp(others))) - z
             else:
@@ -222,18 +224,18 @@ def agent(config, seed=0):
     return safety_critic.init(jax.random.key(seed), SPEC, config)
 
 
-def test_eq_5_actor_loss():
+def test_eq_5_actor_loss(rng):
     config = settings(kl_weight=0.3, kl_sigma=0.4)
     state = agent(config)
     old = networks.init(jax.random.key(9), (3, 6, 5, 2))
-    obs, lam = RNG.normal(size=(B, 3)), 1.7
+    obs, lam = rng.normal(size=(B, 3)), 1.7
     total = 0.0
     for row in obs:
         action = np.tanh(plain_network(state.actor, row))
         before = np.tanh(plain_network(old, row))
         kl = sum((action - before) ** 2) / (2 * 0.4**2)
         total -= plain_network(state.reward, [*row, *action])[0]
-        total += lam * plain_cost(member(state.safety), row, action) + 0.3 * kl
+        total += lam * plain_cost(state.safety[0], row, action) + 0.3 * kl
     parts = double((state.actor, old, state.reward, state.safety))
     obs = jnp.asarray(obs)
     arguments = (obs, obs, jnp.float64(lam), jnp.float64(jnp.inf))
@@ -249,10 +251,10 @@ def test_eq_5_actor_loss():
     np.testing.assert_allclose(value, total / B / (1 + lam), rtol=1e-10)
 
 
-def test_multiplier_0_is_ddpg():
+def test_multiplier_0_is_ddpg(rng):
     config = settings(kl_weight=0.0)
     state = agent(config)
-    obs = jnp.asarray(RNG.normal(size=(B, 3)), jnp.float32)
+    obs = jnp.asarray(rng.normal(size=(B, 3)), jnp.float32)
     networks_of = (state.actor, state.target_actor, state.reward, state.safety)
     slope = jax.jit(jax.grad(safety_critic.actor_loss, has_aux=True), static_argnames="config")
     ours, _ = slope(*networks_of, obs, obs, jnp.float32(0.0), state.cost_bound, config=config)
@@ -267,13 +269,13 @@ def plain_adam(p, g, m, v, t, lr):
     return p - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8), m, v
 
 
-def test_eq_4_and_6_are_adam_steps():
+def test_eq_4_and_6_are_adam_steps(rng):
     """Three steps of each on a fixed loss against the textbook's Adam."""
     config = settings("sc", safety_lr=1e-2, actor_lr=5e-3, hidden=(4,))
     state = agent(config)
-    obs = jnp.asarray(RNG.normal(size=(B, 3)), jnp.float32)
-    action = jnp.asarray(RNG.uniform(-1, 1, size=(B, 2)), jnp.float32)
-    targets = jnp.asarray(RNG.random(B), jnp.float32)
+    obs = jnp.asarray(rng.normal(size=(B, 3)), jnp.float32)
+    action = jnp.asarray(rng.uniform(-1, 1, size=(B, 2)), jnp.float32)
+    targets = jnp.asarray(rng.random(B), jnp.float32)
 
     @jax.jit
     def step(state):
@@ -365,8 +367,8 @@ def test_targets_follow_with_rate_tau():
     np.testing.assert_allclose(moved[0]["w"], expected, rtol=1e-5)
 
 
-def test_observation_scale_is_the_running_mean_and_spread():
-    data = RNG.normal(size=(200, 3)) * np.array([1.0, 30.0, 0.0]) + np.array([5.0, -2.0, 7.0])
+def test_observation_scale_is_the_running_mean_and_spread(rng):
+    data = rng.normal(size=(200, 3)) * np.array([1.0, 30.0, 0.0]) + np.array([5.0, -2.0, 7.0])
     scaler, _ = jax.lax.scan(
         lambda s, obs: (common.scaler_update(s, obs), None),
         common.scaler_init(SPEC),

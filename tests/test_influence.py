@@ -11,8 +11,8 @@ from safecritic import networks
 from safecritic.critics import influence
 
 
-def network(seed=0, sizes=(4, 8, 7, 1), members=None, dtype=jnp.float64):
-    params = networks.init(jax.random.key(seed), sizes, members, final=0.5)
+def network(seed=0, sizes=(4, 8, 7, 1), members=1, dtype=jnp.float64):
+    params = networks.init_members(jax.random.key(seed), sizes, members, final=0.5)
     return jax.tree.map(lambda leaf: leaf.astype(dtype), params)
 
 
@@ -21,17 +21,17 @@ def rows(n=6, width=4, seed=1, dtype=jnp.float64):
 
 
 def plain(z):
-    return z if z.ndim == 1 else z.max(axis=0)
+    return z.max(axis=0)
 
 
 def softplus(z):
     z = networks.cost_output(z, "softplus", jnp.float64(jnp.inf), 5.0)
-    return z if z.ndim == 1 else z.max(axis=0)
+    return z.max(axis=0)
 
 
 def bounded(z):
     z = networks.cost_output(z, "bounded", jnp.float64(2.0), 5.0)
-    return z if z.ndim == 1 else z.mean(axis=0)
+    return z.mean(axis=0)
 
 
 @partial(jax.jit, static_argnames="value")
@@ -44,7 +44,7 @@ def per_sample_gradients(params, x, value):
     """G (B, P), one automatic gradient per sample."""
 
     def q(p, row):
-        return value(networks.forward(p, row[None])[..., 0])[0]
+        return value(jnp.stack([networks.forward(params, row[None])[:, 0] for params in p]))[0]
 
     gradients = jax.vmap(jax.grad(q), in_axes=(None, 0))(params, x)
     return jnp.concatenate([leaf.reshape(len(x), -1) for leaf in jax.tree.leaves(gradients)], 1)
@@ -66,7 +66,7 @@ def explicit_remainder(gradients, damping):
 
 
 @pytest.mark.parametrize("value", [plain, softplus, bounded])
-@pytest.mark.parametrize("members", [None, 2])
+@pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.parametrize("damping", [1e-1, 1e-3, 1e-6])
 def test_equals_the_explicit_formula(value, members, damping):
     params, x = network(members=members), rows()
@@ -148,29 +148,29 @@ def test_printed_form_saturates():
 
 @partial(jax.jit, static_argnames="refresh")
 def curvature_of(batches, refresh=1):
-    """The curvature after batches (T, members, B, P), decay 0.99, damping 1e-3."""
+    """The curvature after batches (T, B, P), decay 0.99, damping 1e-3."""
 
     def step(curvature, gradients):
         return influence.curvature_update(
             curvature, gradients, decay=0.99, damping=1e-3, refresh=refresh
         ), None
 
-    start = influence.curvature_init(batches.shape[1], batches.shape[-1] - 1)
+    start = influence.curvature_init(batches.shape[-1] - 1)
     return jax.lax.scan(step, start, batches)[0]
 
 
 def test_replay_reference_equals_its_formula():
     """u = g^T (B C + g g^T + dI)^-1 g, C the running mean of g g^T, by a plain loop."""
     rng = np.random.default_rng(0)
-    batches = jnp.asarray(rng.normal(size=(20, 1, 5, 4)), jnp.float32)
+    batches = jnp.asarray(rng.normal(size=(20, 5, 4)), jnp.float32)
     curvature = curvature_of(batches)
     moment, weight = np.zeros((4, 4)), 0.0
     for gradients in batches:
-        mean = sum(np.outer(g, g) for g in np.asarray(gradients[0], np.float64)) / 5
+        mean = sum(np.outer(g, g) for g in np.asarray(gradients, np.float64)) / 5
         moment, weight = 0.99 * moment + 0.01 * mean, 0.99 * weight + 0.01
     c = 5 * moment / weight
     c += 1e-3 * np.trace(c) / 4 * np.eye(4)
-    g = np.asarray(batches[-1][0], np.float64)
+    g = np.asarray(batches[-1], np.float64)
     expected = [row @ np.linalg.inv(c + np.outer(row, row)) @ row for row in g]
     found = influence.curvature_influence(curvature, batches[-1])
     np.testing.assert_allclose(found, expected, rtol=1e-4)
@@ -179,10 +179,10 @@ def test_replay_reference_equals_its_formula():
 def test_replay_reference_falls_where_data_is_dense():
     rng = np.random.default_rng(0)
     dense, rare = rng.normal(size=3), rng.normal(size=3)
-    centre = np.where(rng.random((50, 1, 16, 1)) < 0.95, dense, rare)
-    batches = centre + 0.05 * rng.normal(size=(50, 1, 16, 3))
+    centre = np.where(rng.random((50, 16, 1)) < 0.95, dense, rare)
+    batches = centre + 0.05 * rng.normal(size=(50, 16, 3))
     curvature = curvature_of(jnp.asarray(batches, jnp.float32))
-    both = jnp.asarray(np.array([dense, rare, -3 * np.cross(dense, rare)]), jnp.float32)[None]
+    both = jnp.asarray(np.array([dense, rare, -3 * np.cross(dense, rare)]), jnp.float32)
     u_dense, u_rare, u_unseen = np.asarray(influence.curvature_influence(curvature, both))
     assert 2 * u_dense < u_rare
     assert u_rare < u_unseen
@@ -190,11 +190,11 @@ def test_replay_reference_falls_where_data_is_dense():
 
 
 def test_replay_reference_survives_dead_features_and_refreshes_at_intervals():
-    gradients = jnp.zeros((1, 4, 3), jnp.float32)
+    gradients = jnp.zeros((4, 3), jnp.float32)
     curvature = curvature_of(gradients[None])
     np.testing.assert_array_equal(influence.curvature_influence(curvature, gradients), 0.0)
     assert np.isfinite(influence.curvature_influence(curvature, gradients + 1.0)).all()
-    growing = jnp.arange(1.0, 5.0, dtype=jnp.float32)[:, None, None, None] + gradients
+    growing = jnp.arange(1.0, 5.0, dtype=jnp.float32)[:, None, None] + gradients
     kept = curvature_of(growing[:3], refresh=3)
     np.testing.assert_array_equal(kept.whitener, curvature_of(growing[:1], refresh=3).whitener)
     renewed = curvature_of(growing, refresh=3)

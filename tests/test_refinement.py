@@ -151,7 +151,7 @@ def agent():
 @pytest.mark.parametrize("target", refinement.TARGETS)
 def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
     """Eq. 10 and both targets: the step equals lr times a gradient taken by hand."""
-    config = settings(refine_target=target, refine_lr=0.5)
+    config = settings(refine_target=target, refine_lr=0.5, refine_clip=0.0)
     store = ring()
     batch, _ = found_for(store, jax.random.key(2), settings())
     rank = jnp.asarray(np.random.default_rng(3).random(12))
@@ -175,10 +175,23 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
     np.testing.assert_allclose(metrics["refine/target_mean"], wanted.mean(), rtol=1e-5)
 
     def loss(params):
-        q = safety_critic.cost_value(networks.forward(params, x)[..., 0], agent.cost_bound, config)
-        return jnp.mean((q[0] - wanted) ** 2) / 2
+        z = networks.forward(params[0], x)[:, 0]
+        q = safety_critic.cost_value(z, agent.cost_bound, config)
+        return jnp.mean((q - wanted) ** 2) / 2
 
     gradient = jax.jit(jax.grad(loss))(agent.safety)
     expected = jax.tree.map(lambda p, g: p - 0.5 * g, agent.safety, gradient)
     for ours, theirs in zip(jax.tree.leaves(safety), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-7)
+
+
+def test_a_long_gradient_is_cut():
+    params = {"w": jnp.zeros(2), "b": jnp.zeros(1)}
+    gradient = {"w": jnp.array([3.0, 0.0]), "b": jnp.array([4.0])}
+    free = refinement.step(params, gradient, 0.1, 0.0)
+    np.testing.assert_allclose(free["w"], [-0.3, 0.0], rtol=1e-6)
+    cut = refinement.step(params, gradient, 0.1, 1.0)
+    np.testing.assert_allclose(cut["w"], [-0.06, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(cut["b"], [-0.08], rtol=1e-6)
+    short = refinement.step(params, gradient, 0.1, 10.0)
+    np.testing.assert_allclose(short["b"], free["b"], rtol=1e-6)

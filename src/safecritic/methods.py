@@ -39,10 +39,12 @@ PAPER_SAFETY: dict[str, Any] = PAPER | {
     "sigma_epsilon": 1e-6,
     "kl_weight": 1e-6,
     "rescale_actor_loss": False,
+    "multiplier_init": 1.0,
     "tolerance": 0.3,
     "screen_from": "ou",
     "screen_spread": 0.2,
     "refine_target": "cost",
+    "refine_clip": 0.0,
 }
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from safecritic import _jax  # noqa: F401
-from safecritic.networks import EnvSpec, Params
+from safecritic.networks import EnvSpec, Tree
 
 SCALINGS = ("running", "none")
 CLIP = 10.0  # scaled observations stay within +-10 spreads
@@ -85,13 +85,14 @@ def sharpen(scaler: Scaler, obs: jax.Array, scaling: str, power: float, gain: fl
     if power == 1.0:
         return scaled
     closeness = jnp.clip(jnp.asarray(obs, jnp.float32), 0.0, 1.0)
-    others = jnp.where(
-        scaler.near.any(), jnp.float32(gain), 1.0
-    )  # no lidar, nothing to make room for
-    return jnp.where(scaler.near, SHARP_SIZE * closeness**power, others * scaled)
+    # A whole power is a few products, any other a logarithm and an exponential.
+    raised = closeness ** (int(power) if power == int(power) else power)
+    # no lidar, nothing to make room for
+    others = jnp.where(scaler.near.any(), jnp.float32(gain), 1.0)
+    return jnp.where(scaler.near, SHARP_SIZE * raised, others * scaled)
 
 
-def adam_step(params: Params, gradient: Params, opt: Any, lr: float) -> tuple[Params, Any]:
+def adam_step(params: Tree, gradient: Tree, opt: Any, lr: float) -> tuple[Tree, Any]:
     """One step of Adam: the new parameters and the optimiser's state."""
     step, opt = optax.adam(lr).update(gradient, opt)
     return jax.tree.map(jnp.add, params, step), opt

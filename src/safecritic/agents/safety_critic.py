@@ -15,7 +15,8 @@ term is mirrored and hinged (``conservative_form``) and its weight is larger; th
 comes from the replay (``reference``); the old policy of the KL term is the target actor, the old
 prediction of Eq. 9 the target safety critic, because against the parameters of one step ago both
 gradients vanish; refinement targets are the neighbours' Bellman targets (``refine_target``);
-observations are scaled, Q_C cannot be negative (``safety_output``).
+observations are scaled, those of Q_C sharpened, Q_C cannot be negative (``safety_output``); the
+multiplier starts lower and the screen's tolerance is higher.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from safecritic.agents.common import Common, Scaler
 from safecritic.agents.ddpg import reward_step
 from safecritic.critics import bellman, conservative, influence, refinement, uncertain
 from safecritic.critics.influence import Curvature
-from safecritic.networks import EnvSpec, Params
+from safecritic.networks import EnvSpec, Members, Params
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch, Neighbours, Rows
 
@@ -49,10 +50,10 @@ class SafetyCriticConfig(Common):
     costly_share: float = 0.25  # paper: 0
 
     # The critic
-    safety_critics: int = 2  # paper: 1; the larger of two is the target
+    safety_critics: int = 1  # or 2, the larger of which is the target
     safety_value: str = "max"  # what two critics are reduced to for actor, screen and influence
-    safety_output: str = "softplus"  # paper: linear
-    output_sharpness: float = 5.0  # of the softplus; not in the paper
+    safety_output: str = "clipped"  # paper: linear
+    output_sharpness: float = 5.0  # of a softplus; not in the paper
     safety_lr: float = 1e-3
     safety_tau: float = 5e-3
     safety_n_step: int = 5  # paper: 1
@@ -77,7 +78,7 @@ class SafetyCriticConfig(Common):
     sigma_epsilon: float = 1e-2  # eps beside sigma, not printed
 
     # Eq. 5 and 7: actor and multiplier
-    multiplier_init: float = 1.0
+    multiplier_init: float = 0.5  # paper: 1
     multiplier_lr: float = 1e-3  # not printed
     kl_weight: float = 1e-3  # paper: 1e-6, the table's delta
     kl_sigma: float = 0.2  # spread of the Gaussians: the exploration noise's
@@ -85,7 +86,7 @@ class SafetyCriticConfig(Common):
 
     # Algorithm 1: screening
     screen: bool = True
-    tolerance: float = 1.0  # paper: 0.3
+    tolerance: float = 3.0  # paper: 0.3
     screen_candidates: int = 16  # N, not printed
     screen_from: str = "ou"
     screen_spread: float = 0.2
@@ -96,6 +97,7 @@ class SafetyCriticConfig(Common):
     refine_top: int = 8  # n
     refine_neighbours: int = 5  # K
     refine_lr: float = 1e-2
+    refine_clip: float = 1.0  # paper: 0, no limit to the length of the gradient
     refine_beta: float = 1.0
     refine_epsilon: float = 1e-2
     refine_confident: bool = True  # neighbours among the top n are left out
@@ -118,15 +120,15 @@ class SafetyCriticConfig(Common):
 class SafetyCriticState(NamedTuple):
     actor: Params
     reward: Params
-    safety: Params  # stacked: (members, in, out)
+    safety: Members
     target_actor: Params
     target_reward: Params
-    target_safety: Params
+    target_safety: Members
     actor_opt: Any
     reward_opt: Any
     safety_opt: Any
     multiplier: jax.Array
-    curvature: Curvature | None  # only for the reference "replay"
+    curvature: tuple[Curvature, ...] | None  # of each member, only for the reference "replay"
     cost_bound: jax.Array  # c_max / (1 - gamma), infinite if unknown
     scaler: Scaler
     noise: jax.Array
@@ -158,7 +160,7 @@ def validate(config: SafetyCriticConfig) -> None:
         config,
         *("conservative_weight", "alternatives_spread", "multiplier_init", "multiplier_lr"),
         *("kl_weight", "screen_spread", "refine_lr", "refine_beta", "refine_epsilon"),
-        *("refine_reach", "sharpening_gain"),
+        *("refine_reach", "refine_clip", "sharpening_gain"),
     )
     common.require(0 < config.safety_tau <= 1, "safety_tau", "in (0, 1]", config.safety_tau)
     decay = config.curvature_decay
@@ -184,20 +186,38 @@ def cost_value(z: jax.Array, bound: jax.Array, config: SafetyCriticConfig) -> ja
     return networks.cost_output(z, config.safety_output, bound, config.output_sharpness)
 
 
+def fitted_value(z: jax.Array, bound: jax.Array, config: SafetyCriticConfig) -> jax.Array:
+    """What each member's regression sees: Q_C, but for "clipped" before the clip.
+
+    Where Q_C is cut at 0 it has no slope: fitted through the cut, a critic that has once fallen
+    below 0 could not come back.
+    """
+    return z if config.safety_output == "clipped" else cost_value(z, bound, config)
+
+
+def assessed_value(z: jax.Array, bound: jax.Array, config: SafetyCriticConfig) -> jax.Array:
+    """What the influence sees: Q_C, its clip made smooth by a softplus.
+
+    Far below 0 a clipped Q_C is 0 whatever the parameters are, and its influence is too.
+    """
+    kind = "softplus" if config.safety_output == "clipped" else config.safety_output
+    return networks.cost_output(z, kind, bound, config.output_sharpness)
+
+
 def joint_value(q: jax.Array, config: SafetyCriticConfig) -> jax.Array:
     """The one Q_C (B,) that actor, screen and influence see, from the members' (members, B)."""
     return q.max(axis=0) if config.safety_value == "max" else q.mean(axis=0)
 
 
 def q_cost(
-    params: Params,
+    members: Members,
     obs: jax.Array,
     action: jax.Array,
     bound: jax.Array,
     config: SafetyCriticConfig,
 ) -> jax.Array:
     """Q_C (B,) of scaled observations and actions."""
-    return joint_value(cost_value(networks.critic(params, obs, action), bound, config), config)
+    return joint_value(cost_value(networks.critics(members, obs, action), bound, config), config)
 
 
 def cost_target(
@@ -209,7 +229,7 @@ def cost_target(
 ) -> jax.Array:
     """c + discount max over members of Q_C'(s', pi'(s')), s' as observed."""
     action = networks.actor(state.target_actor, _scaled(state, next_obs, config))
-    z = networks.critic(state.target_safety, _sharp(state, next_obs, config), action)
+    z = networks.critics(state.target_safety, _sharp(state, next_obs, config), action)
     return bellman.target(cost, discount, cost_value(z, state.cost_bound, config).max(axis=0))
 
 
@@ -220,7 +240,7 @@ class Assessment(NamedTuple):
     q: jax.Array  # (B,) Q_C
     u: jax.Array  # (B,) influence
     rank: jax.Array  # (B,) grows with u, also where u itself is rounded to 1
-    curvature: Curvature | None
+    curvature: tuple[Curvature, ...] | None
 
 
 def assess(
@@ -234,35 +254,41 @@ def assess(
     x = networks.join(obs, action)
 
     def value(z: jax.Array) -> jax.Array:
-        return joint_value(cost_value(z, state.cost_bound, config), config)
+        return joint_value(assessed_value(z, state.cost_bound, config), config)
 
-    z, inputs = networks.forward_inputs(state.safety, x)
+    passes = [networks.forward_inputs(params, x) for params in state.safety]
     # Each member's own gradient: that of their maximum would leave a member out for good.
-    members, pull = jax.vjp(lambda z: cost_value(z, state.cost_bound, config), z[..., 0])
+    members, pull = jax.vjp(
+        lambda z: assessed_value(z, state.cost_bound, config),
+        jnp.stack([z[:, 0] for z, _ in passes]),
+    )
     q = joint_value(members, config)
-    curvature = state.curvature
-    if curvature is None:
+    if state.curvature is None:
         rest = influence.batch_remainder(state.safety, x, value, config.damping)
         return Assessment(q, (1.0 - rest).astype(jnp.float32), -rest, None)
     (top,) = pull(jnp.ones_like(members))
-    gradients = influence.last_layer_gradients(inputs[-1], top)
-    if learn:
-        curvature = influence.curvature_update(
-            curvature,
-            gradients,
-            decay=config.curvature_decay,
-            damping=config.replay_damping,
-            refresh=config.curvature_refresh,
-        )
-    u = influence.curvature_influence(curvature, gradients)
-    return Assessment(q, u, u, curvature)
+    curvatures, us = [], []
+    for (_, inputs), slope, curvature in zip(passes, top, state.curvature, strict=True):
+        gradients = influence.last_layer_gradients(inputs[-1], slope)
+        if learn:
+            curvature = influence.curvature_update(
+                curvature,
+                gradients,
+                decay=config.curvature_decay,
+                damping=config.replay_damping,
+                refresh=config.curvature_refresh,
+            )
+        curvatures.append(curvature)
+        us.append(influence.curvature_influence(curvature, gradients))
+    u = jnp.mean(jnp.stack(us), axis=0)
+    return Assessment(q, u, u, tuple(curvatures))
 
 
 # Losses
 
 
 def alternatives_margin(
-    params: Params,
+    members: Members,
     obs: jax.Array,
     q: jax.Array,
     actions: jax.Array,
@@ -275,26 +301,31 @@ def alternatives_margin(
     mu, sigma = conservative.batch_scale(q, config.sigma_epsilon)
 
     def standard(raw: jax.Array, mu: jax.Array, sigma: jax.Array) -> jax.Array:
-        return (cost_value(raw, bound, config) - mu) / sigma
+        return (fitted_value(raw, bound, config) - mu) / sigma
+
+    def all_alternatives(members: Members) -> jax.Array:
+        raw = jnp.stack([networks.critic_many(params, obs, actions) for params in members])
+        return standard(raw, mu[..., None], sigma[..., None])
 
     z_data = (q - mu) / sigma
     if not config.push_data:
         z_data = jax.lax.stop_gradient(z_data)
     if config.conservative_gradient == "exact":
-        raw = networks.critic_many(params, obs, actions)
-        return conservative.margin(z_data, standard(raw, mu[..., None], sigma[..., None]), form)
-    raw = networks.critic_many(jax.lax.stop_gradient(params), obs, actions)
-    z_alt = standard(raw, mu[..., None], sigma[..., None])
+        return conservative.margin(z_data, all_alternatives(members), form)
+    z_alt = all_alternatives(jax.lax.stop_gradient(members))
     uniform = jax.random.uniform(key, z_data.shape, jnp.float32)
     drawn = conservative.draw_alternative(uniform, jax.lax.stop_gradient(z_data), z_alt, form)
-    chosen = jnp.take_along_axis(actions[None], drawn.place[..., None, None], axis=2)[:, :, 0]
-    here = jnp.broadcast_to(obs, (*chosen.shape[:-1], obs.shape[-1]))
-    z_drawn = standard(networks.forward(params, networks.join(here, chosen))[..., 0], mu, sigma)
+    each = jnp.arange(len(obs))
+    raw = [
+        networks.critic(params, obs, actions[each, place])
+        for params, place in zip(members, drawn.place, strict=True)
+    ]
+    z_drawn = standard(jnp.stack(raw), mu, sigma)
     return conservative.sampled_margin(z_data, z_alt, z_drawn, drawn.slope, form)
 
 
 def safety_loss(
-    params: Params,
+    members: Members,
     obs: jax.Array,
     action: jax.Array,
     targets: jax.Array,
@@ -304,13 +335,13 @@ def safety_loss(
     bound: jax.Array,
     config: SafetyCriticConfig,
 ) -> tuple[jax.Array, Metrics]:
-    """Eq. 3 of the stacked critics; ``actions`` are the alternatives, None without that term."""
-    q = cost_value(networks.critic(params, obs, action), bound, config)
+    """Eq. 3, summed over the members; ``actions`` are the alternatives, None without that term."""
+    q = fitted_value(networks.critics(members, obs, action), bound, config)
     if actions is None:
         value = bellman.loss(q, targets)
         metrics = {"safety/bellman_loss": value}
     else:
-        margin = alternatives_margin(params, obs, q, actions, key, bound, config)
+        margin = alternatives_margin(members, obs, q, actions, key, bound, config)
         value, metrics = uncertain.loss(q, targets, caution, margin, config.conservative_weight)
         metrics["safety/margin"] = margin.mean()
     joint = joint_value(q, config)
@@ -326,7 +357,7 @@ def actor_loss(
     params: Params,
     old: Params,
     reward: Params,
-    safety: Params,
+    safety: Members,
     obs: jax.Array,
     sharp: jax.Array,
     lam: jax.Array,
@@ -418,12 +449,12 @@ def find_neighbours(
 
 def refine(
     state: SafetyCriticState,
-    safety: Params,
+    safety: Members,
     batch: Batch,
     obs: jax.Array,
     rank: jax.Array,
     config: SafetyCriticConfig,
-) -> tuple[Params, Metrics]:
+) -> tuple[Members, Metrics]:
     """Eq. 8-10 for the ``refine_top`` most uncertain samples of the batch."""
     assert batch.neighbours is not None
     _, top = jax.lax.top_k(rank, config.refine_top)
@@ -443,29 +474,30 @@ def refine(
     target = refinement.interpolate(known, found.distance, found.valid)
     valid = found.valid.any(axis=-1).astype(jnp.float32)
 
-    def predict(params: Params) -> jax.Array:
-        return cost_value(networks.forward(params, x)[..., 0], state.cost_bound, config)
+    def predict(members: Members) -> jax.Array:
+        z = networks.critics(members, obs[top], batch.action[top])
+        return fitted_value(z, state.cost_bound, config)
 
     q_old = predict(state.target_safety)
     gradient, metrics = jax.grad(
-        lambda params: refinement.loss(
-            predict(params), q_old, target, valid, config.refine_beta, config.refine_epsilon
+        lambda members: refinement.loss(
+            predict(members), q_old, target, valid, config.refine_beta, config.refine_epsilon
         ),
         has_aux=True,
     )(safety)
     metrics["refine/target_mean"] = target.mean()
     near_by = jnp.sum(jnp.where(found.valid, found.distance, 0.0))
     metrics["refine/distance"] = near_by / jnp.maximum(found.valid.sum(), 1)
-    return refinement.step(safety, gradient, config.refine_lr), metrics
+    return refinement.step(safety, gradient, config.refine_lr, config.refine_clip), metrics
 
 
 # Update
 
 
 class Learned(NamedTuple):
-    safety: Params
+    safety: Members
     safety_opt: Any
-    curvature: Curvature | None
+    curvature: tuple[Curvature, ...] | None
     rank: jax.Array | None  # (B,) order of uncertainty, None if the method does not use it
     key: jax.Array
 
@@ -561,7 +593,7 @@ def safety_step(
     actions: jax.Array | None,
     key: jax.Array,
     config: SafetyCriticConfig,
-) -> tuple[Params, Any, Metrics]:
+) -> tuple[Members, Any, Metrics]:
     """Eq. 4: one step of Adam on the safety critic's loss."""
     gradient, metrics = jax.grad(safety_loss, has_aux=True)(
         state.safety, obs, action, targets, caution, actions, key, state.cost_bound, config
@@ -573,7 +605,7 @@ def safety_step(
 def actor_step(
     state: SafetyCriticState,
     reward: Params,
-    safety: Params,
+    safety: Members,
     obs: jax.Array,
     sharp: jax.Array,
     config: SafetyCriticConfig,
@@ -621,10 +653,12 @@ def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticConfig) -> SafetyCri
     joint = (spec.obs_dim + spec.action_dim, *config.hidden, 1)
     actor = networks.init(key_actor, (spec.obs_dim, *config.hidden, spec.action_dim))
     reward = networks.init(key_reward, joint)
-    safety = networks.init(key_safety, joint, members=config.safety_critics)
+    safety = networks.init_members(key_safety, joint, config.safety_critics)
     curvature = None
     if config.uses_influence and config.reference == "replay":
-        curvature = influence.curvature_init(config.safety_critics, config.hidden[-1])
+        curvature = tuple(
+            influence.curvature_init(config.hidden[-1]) for _ in range(config.safety_critics)
+        )
     # Copies: a buffer may not be handed over twice to a compiled step that reuses it.
     return SafetyCriticState(
         actor=actor,

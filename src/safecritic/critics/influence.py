@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from safecritic import networks
-from safecritic.networks import Params
+from safecritic.networks import Members, Params
 
 REFERENCES = ("batch", "replay")
 
@@ -28,22 +28,21 @@ REFERENCES = ("batch", "replay")
 def preactivation_gradients(
     params: Params, inputs: tuple[jax.Array, ...], top: jax.Array
 ) -> tuple[jax.Array, ...]:
-    """D of every layer, (..., B, width), from ``top`` = dQ_C/dz of the raw output (..., B)."""
-    d = top[..., None]
+    """D of every layer, (B, width), from ``top`` = dQ_C/dz of the raw output (B,)."""
+    d = top[:, None]
     found = [d]
     for layer, x in zip(params[:0:-1], inputs[:0:-1], strict=True):
-        d = (d @ jnp.swapaxes(layer["w"], -1, -2)) * (x > 0)
+        d = (d @ layer["w"].T) * (x > 0)
         found.append(d)
     return tuple(reversed(found))
 
 
 def gram(inputs: tuple[jax.Array, ...], gradients: tuple[jax.Array, ...]) -> jax.Array:
-    """K = G G^T (B, B) in float64, layer by layer and summed over the members of a stack."""
+    """K = G G^T (B, B) of one network in float64, layer by layer."""
     total = jnp.zeros((), jnp.float64)
     for a, d in zip(inputs, gradients, strict=True):
         a, d = a.astype(jnp.float64), d.astype(jnp.float64)
-        part = (a @ jnp.swapaxes(a, -1, -2) + 1.0) * (d @ jnp.swapaxes(d, -1, -2))
-        total = total + (part.sum(axis=0) if part.ndim == 3 else part)
+        total = total + (a @ a.T + 1.0) * (d @ d.T)
     return total
 
 
@@ -86,44 +85,49 @@ def remainder(k: jax.Array, damping: float) -> jax.Array:
 
 
 def batch_remainder(
-    params: Params, x: jax.Array, value: Callable[[jax.Array], jax.Array], damping: float
+    members: Members, x: jax.Array, value: Callable[[jax.Array], jax.Array], damping: float
 ) -> jax.Array:
     """Eq. 1 with the batch as reference: 1 - u (B,) of the rows ``x`` (B, in), all in float64.
 
-    ``value`` maps the raw outputs (..., B) to Q_C (B,): its slope is part of the gradient.
+    ``value`` maps the raw outputs (members, B) to Q_C (B,): its slope is part of the gradient, and
+    the parameters of all members are one vector, so that their Gram matrices add up.
     """
-    params, x = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), (params, x))
-    z, inputs = networks.forward_inputs(params, x)
-    q, pull = jax.vjp(value, z[..., 0])
+    members, x = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), (members, x))
+    passes = [networks.forward_inputs(params, x) for params in members]
+    q, pull = jax.vjp(value, jnp.stack([z[:, 0] for z, _ in passes]))
     (top,) = pull(jnp.ones_like(q))
-    return remainder(gram(inputs, preactivation_gradients(params, inputs, top)), damping)
+    grams = [
+        gram(inputs, preactivation_gradients(params, inputs, top[m]))
+        for m, (params, (_, inputs)) in enumerate(zip(members, passes, strict=True))
+    ]
+    return remainder(sum(grams[1:], grams[0]), damping)
 
 
 LEAST_RIDGE = 1e-12  # keeps the whitener finite in float32 while there are no gradients at all
 
 
 class Curvature(NamedTuple):
-    """Running second moment of the last layer's gradients and the whitener made from it."""
+    """Running second moment of a member's last-layer gradients and the whitener made from it."""
 
-    moment: jax.Array  # (members, P, P)
-    whitener: jax.Array  # (members, P, P): inverse Cholesky factor of B C + dI
+    moment: jax.Array  # (P, P)
+    whitener: jax.Array  # (P, P): inverse Cholesky factor of B C + dI
     weight: jax.Array  # sum of the running mean's weights
     age: jax.Array  # updates so far
 
 
-def curvature_init(members: int, width: int) -> Curvature:
+def curvature_init(width: int) -> Curvature:
     size = width + 1
     return Curvature(
-        moment=jnp.zeros((members, size, size), jnp.float32),
-        whitener=jnp.tile(jnp.eye(size, dtype=jnp.float32), (members, 1, 1)),
+        moment=jnp.zeros((size, size), jnp.float32),
+        whitener=jnp.eye(size, dtype=jnp.float32),
         weight=jnp.zeros((), jnp.float32),
         age=jnp.zeros((), jnp.int32),
     )
 
 
 def last_layer_gradients(features: jax.Array, top: jax.Array) -> jax.Array:
-    """Gradients (..., B, width + 1) of Q_C by the last layer's weights and bias."""
-    return jnp.concatenate([features * top[..., None], top[..., None]], axis=-1)
+    """Gradients (B, width + 1) of Q_C by the last layer's weights and bias."""
+    return jnp.concatenate([features * top[:, None], top[:, None]], axis=-1)
 
 
 def curvature_update(
@@ -133,22 +137,16 @@ def curvature_update(
 
     ``damping`` is relative to the mean of the moment's diagonal.
     """
-    batch = gradients.shape[-2]
-    moment = decay * curvature.moment + (1.0 - decay) / batch * (
-        jnp.swapaxes(gradients, -1, -2) @ gradients
-    )
+    batch, size = gradients.shape
+    moment = decay * curvature.moment + (1.0 - decay) / batch * (gradients.T @ gradients)
     weight = decay * curvature.weight + (1.0 - decay)
 
     def renew() -> jax.Array:
         c = moment.astype(jnp.float64) * (batch / weight)
-        size = c.shape[-1]
         eye = jnp.eye(size, dtype=jnp.float64)
-        mean = jnp.trace(c, axis1=-2, axis2=-1)[..., None, None] / size
-        ridge = damping * mean + LEAST_RIDGE
+        ridge = damping * jnp.trace(c) / size + LEAST_RIDGE
         factor = jnp.linalg.cholesky(c + ridge * eye)
-        whitener = jax.scipy.linalg.solve_triangular(
-            factor, jnp.broadcast_to(eye, c.shape), lower=True
-        )
+        whitener = jax.scipy.linalg.solve_triangular(factor, eye, lower=True)
         return whitener.astype(jnp.float32)
 
     whitener = jax.lax.cond(curvature.age % refresh == 0, renew, lambda: curvature.whitener)
@@ -159,8 +157,7 @@ def curvature_influence(curvature: Curvature, gradients: jax.Array) -> jax.Array
     """Eq. 1 with the replay as reference: u = v / (1 + v) (B,), v = g^T (B C + dI)^-1 g.
 
     That is g^T (B C + g g^T + dI)^-1 g: the sample belongs to its own reference, as in the
-    printed sum, so u stays below 1. Mean over members.
+    printed sum, so u stays below 1.
     """
-    white = networks.linear(gradients, jnp.swapaxes(curvature.whitener, -1, -2))
-    outside = jnp.sum(white**2, axis=-1)
-    return jnp.mean(outside / (1.0 + outside), axis=0)
+    outside = jnp.sum((gradients @ curvature.whitener.T) ** 2, axis=-1)
+    return outside / (1.0 + outside)

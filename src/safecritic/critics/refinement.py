@@ -2,9 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from safecritic import _jax  # noqa: F401
-from safecritic.networks import Params
+from safecritic.networks import Tree
 
 TARGETS = ("bellman", "cost")
 
@@ -50,6 +51,13 @@ def loss(
     return jnp.sum(each * share), {"refine/kl": jnp.sum(kl.mean(axis=0) * share)}
 
 
-def step(params: Params, gradient: Params, lr: float) -> Params:
-    """Eq. 10: a plain gradient step, apart from the critic's own Adam and its moments."""
+def step(params: Tree, gradient: Tree, lr: float, longest: float) -> Tree:
+    """Eq. 10: a plain gradient step, apart from the critic's own Adam and its moments.
+
+    A gradient longer than ``longest`` is cut to it (0: never): a plain step on a few samples has
+    no bound of its own, and the cubic gradient of the penalty can make it run away.
+    """
+    if longest > 0:
+        size = optax.global_norm(gradient)
+        lr = lr * jnp.minimum(1.0, longest / jnp.maximum(size, 1e-12))
     return jax.tree.map(lambda p, g: p - lr * g, params, gradient)

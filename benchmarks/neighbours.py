@@ -1,0 +1,106 @@
+"""Recall of the refinement's neighbour search (Eq. 8) against an exact search of the replay.
+
+    safecritic train usc CarGoal1
+    python benchmarks/neighbours.py runs/usc-CarGoal1-seed0
+
+Takes random rows of a finished run's replay and compares the K neighbours that the run's search
+finds (``refine_reach`` rows on either side, a random block of ``refine_block``) with the K nearest
+of all rows: the share found, and how much farther the found ones lie. Times are per batch, in the
+same process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from safecritic import api, networks, replay
+from safecritic.agents import common, safety_critic
+from safecritic.critics import refinement
+
+SEARCHES = ((0, 256), (0, 1_024), (0, 4_096), (4, 256), (8, 0), (8, 256), (16, 256), (8, 1_024))
+
+
+def median_ms(call: Any, repeats: int = 15) -> float:
+    jax.block_until_ready(call())
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - start)
+    return 1e3 * float(np.median(times))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", help="folder of a finished run of usc")
+    parser.add_argument("--batches", type=int, default=40)
+    options = parser.parse_args()
+    agent = api.Agent.load(options.run)
+    state, store, config = agent.training.device.agent, agent.training.device.replay, agent.config
+    size, k = int(store.size), config.refine_neighbours
+
+    def sharp(obs: jax.Array) -> jax.Array:
+        return common.sharpen(
+            state.scaler,
+            obs,
+            config.observation_scaling,
+            config.sharpening,
+            config.sharpening_gain,
+        )
+
+    stored = networks.join(sharp(store.obs[:size]), store.action[:size])
+
+    @jax.jit
+    def exact(rows: jax.Array, stored: jax.Array) -> jax.Array:
+        """Distances (n, K) of the nearest of all rows, the row itself and the n rows left out."""
+        points = stored[rows]
+        squared = refinement.squared_distances(points, stored).at[:, rows].set(jnp.inf)
+        _, place = jax.lax.top_k(-squared, k)
+        return jnp.linalg.norm(stored[place] - points[:, None], axis=-1)
+
+    def search(config: Any) -> Any:
+        @jax.jit
+        def found(key: jax.Array, rows: jax.Array, store: Any) -> jax.Array:
+            block, reach = max(config.refine_block, 1), config.refine_reach
+            near = replay.neighbours(store, key, rows, block, reach, config.gamma)
+            window = near.window._replace(obs=sharp(near.window.obs))
+            others = near.block._replace(obs=sharp(near.block.obs))
+            points = networks.join(sharp(store.obs[rows]), store.action[rows])
+            hits = safety_critic.find_neighbours(points, rows, window, others, config)
+            return jnp.where(hits.valid, hits.distance, jnp.inf)
+
+        return found
+
+    rng = np.random.default_rng(0)
+    batches = [
+        jnp.asarray(rng.choice(size, config.refine_top, replace=False), jnp.int32)
+        for _ in range(options.batches)
+    ]
+    truth = [np.asarray(exact(rows, stored)) for rows in batches]
+    print(f"{size} rows, {k} neighbours, {options.batches} batches of {config.refine_top}")
+    print(f"exact search: {median_ms(lambda: exact(batches[0], stored)):.2f} ms")
+    print(f"{'reach':>6} {'block':>6} {'recall':>7} {'distance':>9} {'ms':>6}")
+    for reach, block in SEARCHES:
+        chosen = dataclasses.replace(config, refine_reach=reach, refine_block=block)
+        call = search(chosen)
+        recalls, ratios = [], []
+        for number, rows in enumerate(batches):
+            distance = np.asarray(call(jax.random.PRNGKey(number), rows, store))
+            # A row found is one of the K nearest if it is no farther than the K-th of them.
+            limit = truth[number][:, -1:] * (1 + 1e-4) + 1e-4
+            recalls.append((distance <= limit).mean())
+            usable = np.isfinite(distance)
+            ratios.append(np.mean(distance[usable]) / truth[number].mean())
+        ms = median_ms(lambda call=call: call(jax.random.PRNGKey(0), batches[0], store))
+        print(f"{reach:6} {block:6} {np.mean(recalls):7.3f} {np.mean(ratios):8.2f}x {ms:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
