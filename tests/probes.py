@@ -1,7 +1,10 @@
 """Small environments with a known answer, for the loop, the command line and the Python classes."""
 
 import os
+import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +113,21 @@ SMALL: dict[str, Any] = {
     "buffer_size": 400,
     "learning_starts": 60,
 }
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[None]:
+    """A disk of that size in an empty folder; skips the test where none may be mounted."""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    try:
+        allowed = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    except OSError:
+        allowed = False
+    if not allowed:
+        import pytest
+
+        pytest.skip("may not mount a small disk")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

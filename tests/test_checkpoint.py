@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from probes import small_disk
 from safecritic import checkpoint
 from safecritic.checkpoint import CheckpointError
 
@@ -150,15 +151,6 @@ def test_a_write_that_fails_leaves_the_earlier_checkpoint(tmp_path: Path) -> Non
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
-    try:
-        allowed = subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    except OSError:
-        allowed = False
-    if not allowed:
-        pytest.skip("may not mount a small disk")
-    try:
+    with small_disk(tmp_path, "2m"):
         message = _fill(tmp_path, "disk")
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
     assert message.endswith("No space left on device; the earlier checkpoint is intact")

@@ -140,8 +140,14 @@ def evaluate(arguments: list[str]) -> int:
         found = agent.evaluate(options.episodes, options.seed)
         target = options.json or options.run / "evaluation.json"
         found.save(target)
+    from safecritic.curves import draw_critic
+
     _print_evaluation(found, agent)
-    print(f"written to {target}")
+    title = f"{agent.method} on {agent.environment['task']}: the safety critic, {options.episodes}"
+    picture = draw_critic(
+        found, agent.config.gamma, f"{title} episodes", target.with_name(f"{target.stem}.png")
+    )
+    print(f"written to {target}" + (f" and {picture}" if picture else ""))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The picture of a run: reward, cost with its limit, success and multiplier over the steps."""
+"""Pictures of a run: its learning curves, and what its safety critic says against what happened."""
 
 import math
 from pathlib import Path
@@ -6,10 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from safecritic.deployment import Evaluation, discounted_sums, judged
 from safecritic.run_folder import read_config, read_table
 
 WINDOW = 100  # episodes in the running mean
 INK, SOFT, GRID = "#1f2430", "#6b7280", "#e5e7eb"
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 COLOURS = {"reward": "#0072b2", "cost": "#d55e00", "success": "#009e73", "multiplier": "#7b4fa3"}
 
 
@@ -35,17 +46,7 @@ def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
     config = read_config(run)
     table = {name: np.array(column) for name, column in read_table(run / "episodes.csv").items()}
     limit = float(config["config"]["cost_limit"])
-    style: dict[Any, Any] = {
-        "font.size": 10,
-        "axes.edgecolor": SOFT,
-        "axes.labelcolor": INK,
-        "text.color": INK,
-        "xtick.color": SOFT,
-        "ytick.color": SOFT,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with plt.rc_context(style):
+    with plt.rc_context(STYLE):
         figure, axes = plt.subplots(2, 2, figsize=(10, 6.2), sharex=True, layout="constrained")
         title = f"{config['title']} on {config['task']}, seed {config['seed']}"
         figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
@@ -75,6 +76,55 @@ def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
         figure.savefig(path, dpi=130)
         plt.close(figure)
     return path
+
+
+def draw_critic(found: Evaluation, gamma: float, title: str, path: str | Path) -> Path | None:
+    """Q_C against the discounted cost that followed, or None if no critic judged a step.
+
+    Left: steps in ten groups of growing Q_C, the mean of either; right: the costliest episode.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    known = [judged(episode, gamma) for episode in found.traces]
+    if not any(steps.any() for steps in known):
+        return None
+    truths = [discounted_sums(episode.column("cost"), gamma) for episode in found.traces]
+    q = np.concatenate([e.column("q_cost")[k] for e, k in zip(found.traces, known, strict=True)])
+    truth = np.concatenate([t[k] for t, k in zip(truths, known, strict=True)])
+    with plt.rc_context(STYLE):
+        figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+        figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
+        groups = [g for g in np.array_split(np.argsort(q, kind="stable"), 10) if len(g)]
+        means = np.array([(q[g].mean(), truth[g].mean()) for g in groups])
+        end = 1.08 * max(means.max(), 1e-3)
+        left.plot([0, end], [0, end], color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
+        left.plot(*means.T, "o-", color=COLOURS["cost"], markersize=5)
+        left.set(xlim=(0, end), ylim=(0, end))
+        left.set_xlabel("mean Q_C of a tenth of the steps")
+        left.set_title("discounted cost that followed", loc="left", fontsize=10.5)
+        left.text(0.9, 0.95, "equal", transform=left.transAxes, ha="right", color=SOFT, fontsize=9)
+        worst = int(np.argmax([episode.column("cost").sum() for episode in found.traces]))
+        episode = found.traces[worst]
+        steps = np.arange(len(truths[worst]))
+        right.plot(steps, truths[worst], color=INK, linewidth=1.6, label="what followed")
+        right.plot(
+            steps, episode.column("q_cost"), color=COLOURS["cost"], linewidth=1.6, label="Q_C"
+        )
+        costly = steps[episode.column("cost") > 0]
+        right.plot(costly, np.zeros(len(costly)), "|", color=INK, markersize=9, label="cost")
+        right.set_xlabel("step")
+        name = f"discounted cost in the costliest episode (number {worst})"
+        right.set_title(name, loc="left", fontsize=10.5)
+        right.legend(frameon=False, fontsize=9)
+        for axis in (left, right):
+            axis.grid(axis="y", color=GRID, linewidth=0.8)
+            axis.set_axisbelow(True)
+        figure.savefig(path, dpi=130)
+        plt.close(figure)
+    return Path(path)
 
 
 def _episodes(

@@ -119,6 +119,18 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.corrcoef(ranks(x), ranks(y))[0, 1])
 
 
+def horizon_of(gamma: float) -> int:
+    return round(1.0 / (1.0 - gamma)) if gamma < 1 else 10**9
+
+
+def judged(episode: Episode, gamma: float) -> np.ndarray:
+    """Which steps have a prediction and an outcome that was seen."""
+    known = ~np.isnan(episode.column("q_cost"))
+    if not episode.terminated:
+        known[max(len(known) - horizon_of(gamma), 0) :] = False
+    return known
+
+
 def critic_figures(
     episodes: Sequence[Episode], gamma: float, influence: Sequence[np.ndarray] | None = None
 ) -> dict[str, float]:
@@ -127,14 +139,11 @@ def critic_figures(
     Steps without a prediction are left out, and the last 1/(1-gamma) steps of an episode cut off
     by a time limit, whose outcome was not seen.
     """
-    horizon = round(1.0 / (1.0 - gamma)) if gamma < 1 else 10**9
+    horizon = horizon_of(gamma)
     predicted, realised, positive, weights = [], [], [], []
     for number, episode in enumerate(episodes):
-        costs, q_cost = episode.column("cost"), episode.column("q_cost")
-        known = ~np.isnan(q_cost)
-        if not episode.terminated:
-            known[max(len(costs) - horizon, 0) :] = False
-        predicted.append(q_cost[known])
+        costs, known = episode.column("cost"), judged(episode, gamma)
+        predicted.append(episode.column("q_cost")[known])
         realised.append(discounted_sums(costs, gamma)[known])
         positive.append(cost_within(costs, horizon)[known])
         if influence is not None:
@@ -202,6 +211,7 @@ class Evaluation:
     means: dict[str, float]
     critic: dict[str, float]
     seed: int
+    traces: list[Episode] = field(default_factory=list, repr=False)  # their steps
 
     def save(self, path: str | Path) -> None:
         content = {
@@ -245,7 +255,7 @@ def evaluate(
     )
     ends = np.cumsum([len(seen) for seen in observations])[:-1]
     influence = None if u is None else np.split(u, ends)
-    return Evaluation(rows, means, critic_figures(traces, config.gamma, influence), seed)
+    return Evaluation(rows, means, critic_figures(traces, config.gamma, influence), seed, traces)
 
 
 def influence_of(
