@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from safecritic import api, methods, networks, replay
-from safecritic.agents import safety_critic
+from safecritic.agents import common, safety_critic
 from safecritic.deployment import auc, cost_within, discounted_sums
 
 PLAIN: dict[str, Any] = {
@@ -32,16 +32,20 @@ PLAIN: dict[str, Any] = {
 CLIPPED = PLAIN | {"safety_output": "clipped"}
 SHARP = CLIPPED | {"sharpening": 8.0}
 FIVE = SHARP | {"safety_n_step": 5}
-ROWS: list[tuple[str, dict[str, Any]]] = [
-    ("plain, inputs as observed", PLAIN | {"observation_scaling": "none"}),
-    ("plain, inputs scaled", PLAIN),
-    ("+ clipped at 0", CLIPPED),
-    ("+ sharpened lidars", SHARP),
-    ("+ 5-step targets", FIVE),
-    ("+ a quarter of the batch costly: the default of SC", {}),
-    ("the default with a softplus instead of the clip", {"safety_output": "softplus"}),
-    ("the default with two critics", {"safety_critics": 2}),
-    ("the default without sharpened lidars", {"sharpening": 1.0}),
+ROWS: list[tuple[str, str, dict[str, Any]]] = [
+    ("plain, inputs as observed", "sc", PLAIN | {"observation_scaling": "none"}),
+    ("plain, inputs scaled", "sc", PLAIN),
+    ("+ clipped at 0", "sc", CLIPPED),
+    ("+ sharpened lidars", "sc", SHARP),
+    ("+ 5-step targets", "sc", FIVE),
+    ("+ a quarter of the batch costly: the default of SC", "sc", {}),
+    ("SC with a softplus instead of the clip", "sc", {"safety_output": "softplus"}),
+    ("SC with two critics", "sc", {"safety_critics": 2}),
+    ("SC without sharpened lidars", "sc", {"sharpening": 1.0}),
+    ("the default of CSC", "csc", {}),
+    ("the default of USC (NR)", "usc-nr", {}),
+    ("the default of USC", "usc", {}),
+    ("USC with a refinement step ten times as large", "usc", {"refine_lr": 1e-2}),
 ]
 
 
@@ -61,11 +65,11 @@ def held_out(agent: api.Agent, episodes: int, seed: int) -> list[tuple[np.ndarra
     return found
 
 
-def fit(agent: api.Agent, settings: dict[str, Any], updates: int) -> tuple[Any, Any]:
+def fit(agent: api.Agent, method: str, settings: dict[str, Any], updates: int) -> tuple[Any, Any]:
     """A safety critic after so many updates on the agent's replay, its policy held fixed."""
     device = agent.training.device
     ours = device.agent
-    config = methods.make_config("sc", gamma=agent.config.gamma, **settings)
+    config = methods.make_config(method, gamma=agent.config.gamma, **settings)
     state = safety_critic.init(jax.random.PRNGKey(0), agent.training.spec, config)
     actor = jax.tree.map(jnp.copy, ours.actor)
     state = state._replace(actor=actor, target_actor=actor, scaler=ours.scaler)
@@ -81,11 +85,21 @@ def fit(agent: api.Agent, settings: dict[str, Any], updates: int) -> tuple[Any, 
     def step(carry: Any, key: jax.Array) -> tuple[Any, None]:
         batch = replay.sample(device.replay, key, config)
         learned, _ = safety_critic.learn_safety(carry, batch, config)
-        target = networks.track(carry.target_safety, learned.safety, config.safety_tau)
+        safety = learned.safety
+        if config.refinement:
+            sharp = common.sharpen(
+                carry.scaler,
+                batch.obs,
+                config.observation_scaling,
+                config.sharpening,
+                config.sharpening_gain,
+            )
+            safety, _ = safety_critic.refine(carry, safety, batch, sharp, learned.rank, config)
         return carry._replace(
-            safety=learned.safety,
+            safety=safety,
             safety_opt=learned.safety_opt,
-            target_safety=target,
+            target_safety=networks.track(carry.target_safety, safety, config.safety_tau),
+            curvature=learned.curvature,
             key=learned.key,
         ), None
 
@@ -111,8 +125,8 @@ def main() -> None:
         f"mean realised discounted cost {truth.mean():.3f}"
     )
     print(f"{'safety critic':52} {'AUC':>5} {'Q_C / realised':>15} {'correlation':>12}")
-    for name, settings in ROWS:
-        state, config = fit(agent, settings, options.updates)
+    for name, method, settings in ROWS:
+        state, config = fit(agent, method, settings, options.updates)
         q = np.asarray(
             safety_critic.values(state, jnp.asarray(obs), jnp.asarray(action, jnp.float32), config)[
                 "q_cost"

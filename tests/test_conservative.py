@@ -108,12 +108,12 @@ def test_without_the_term_unseen_actions_look_too_cheap():
 
 
 def test_default_overestimates_unseen_actions_and_leaves_seen_ones():
-    """Seen actions within 0.15, 0.05 in the mean, of values up to 1.1; every unseen one above."""
+    """Seen actions within 0.06, 0.02 in the mean, of values up to 1.1; every unseen one above."""
     error, losses = errors(settings(), 4000)
     assert error[:, UNSEEN].min() > 0.1
     assert error[:, UNSEEN].max() < 1.5
-    assert np.abs(error[:, SEEN]).max() < 0.15
-    assert -0.01 < error[:, SEEN].mean() < 0.05
+    assert np.abs(error[:, SEEN]).max() < 0.06
+    assert -0.01 < error[:, SEEN].mean() < 0.02
     assert np.abs(losses[-1000:]).max() < 0.05
 
 
@@ -122,7 +122,7 @@ def test_default_stays_bounded_for_100_000_updates():
     error, losses = errors(settings(), 100_000)
     assert error[:, UNSEEN].min() > 0.1
     assert error[:, UNSEEN].max() < 1.5
-    assert np.abs(error[:, SEEN]).max() < 0.15
+    assert np.abs(error[:, SEEN]).max() < 0.06
     assert np.abs(losses[1000:]).max() < 0.1
 
 

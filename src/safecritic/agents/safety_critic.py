@@ -69,7 +69,7 @@ class SafetyCriticConfig(Common):
 
     # Eq. 3: conservative term
     conservative_form: str = "band"  # paper: printed
-    conservative_weight: float = 3e-2  # paper: 1e-3, reading the table's alpha as this weight
+    conservative_weight: float = 5e-3  # paper: 1e-3, reading the table's alpha as this weight
     conservative_gradient: str = "sampled"  # or "exact": the same in expectation
     push_data: bool = False  # paper: True; the data's own value is pushed down as well
     alternatives: int = 8  # m, not printed
@@ -96,7 +96,7 @@ class SafetyCriticConfig(Common):
     refine_target: str = "bellman"  # paper: cost
     refine_top: int = 8  # n
     refine_neighbours: int = 5  # K
-    refine_lr: float = 1e-2
+    refine_lr: float = 1e-3
     refine_clip: float = 1.0  # paper: 0, no limit to the length of the gradient
     refine_beta: float = 1.0
     refine_epsilon: float = 1e-2

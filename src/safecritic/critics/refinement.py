@@ -57,7 +57,7 @@ def step(params: Tree, gradient: Tree, lr: float, longest: float) -> Tree:
     A gradient longer than ``longest`` is cut to it (0: never): a plain step on a few samples has
     no bound of its own, and the cubic gradient of the penalty can make it run away.
     """
+    factor = jnp.asarray(lr, jnp.float32)
     if longest > 0:
-        size = optax.global_norm(gradient)
-        lr = lr * jnp.minimum(1.0, longest / jnp.maximum(size, 1e-12))
-    return jax.tree.map(lambda p, g: p - lr * g, params, gradient)
+        factor *= jnp.minimum(1.0, longest / jnp.maximum(optax.global_norm(gradient), 1e-12))
+    return jax.tree.map(lambda p, g: p - factor * g, params, gradient)
