@@ -155,7 +155,8 @@ def test_acting(name):
     state, metrics = agent.end_episode(state, jnp.float32(3.0), config)
     np.testing.assert_array_equal(state.noise, 0.0)
     if "dual/multiplier" in metrics:
-        np.testing.assert_allclose(metrics["dual/multiplier"], 1.0 + 1e-3 * 2.0, rtol=1e-6)
+        expected = config.multiplier_init + config.multiplier_lr * (3.0 - config.cost_limit)
+        np.testing.assert_allclose(metrics["dual/multiplier"], expected, rtol=1e-6)
 
 
 def test_screen_changes_a_risky_action_also_without_exploration():

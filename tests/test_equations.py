@@ -298,10 +298,13 @@ def test_eq_4_and_6_are_adam_steps(rng):
     for t in (1, 2, 3):
         slopes, after = step(state)
         for name, lr in (("safety", 1e-2), ("actor", 5e-3)):
-            before = np.asarray(getattr(state, name)[0]["w"], np.float64)
-            gradient = np.asarray(slopes[name][0]["w"], np.float64)
+            # the first weights, of the first member
+            before, gradient, found = (
+                np.asarray(jax.tree.leaves(tree)[1], np.float64)
+                for tree in (getattr(state, name), slopes[name], getattr(after, name))
+            )
+            assert before.ndim == 2
             expected, *moments[name] = plain_adam(before, gradient, *moments[name], t, lr)
-            found = getattr(after, name)[0]["w"]
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
         state = after
 

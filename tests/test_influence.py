@@ -121,7 +121,8 @@ def test_finite_and_within_bounds(case, scale, damping):
         x = jnp.zeros_like(x)
         params = jax.tree.map(lambda leaf: leaf * (leaf.ndim > 1), params)
     if case == "dead units":
-        params = ({**params[0], "b": params[0]["b"] - 1e6}, *params[1:])
+        (first, *others), *_ = params
+        params = (({**first, "b": first["b"] - 1e6}, *others),)
     if case == "wide spread":
         x = x * jnp.logspace(-18, 18, 12, dtype=jnp.float32)[:, None]
     rest = np.asarray(remainder(params, x, plain, damping, scale))
