@@ -52,6 +52,7 @@ def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
         figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
         reward, cost, success, multiplier = axes.flat
         _episodes(reward, table, "reward", "reward per episode")
+        _reward_range(reward, table["reward"])
         _episodes(cost, table, "cost", "cost per episode")
         cost.axhline(limit, color=INK, linewidth=1.2, linestyle=(0, (4, 3)))
         place = {"xytext": (4, 3), "textcoords": "offset points", "fontsize": 9}
@@ -180,12 +181,25 @@ def _cost_range(axis: Any, costs: np.ndarray, limit: float) -> None:
     known = costs[~np.isnan(costs)]
     top = max(np.quantile(known, 0.97) if known.size else 0.0, 1.5 * limit, 1e-3)
     axis.set_ylim(-0.03 * top, 1.08 * top)
-    beyond = int((known > 1.08 * top).sum())
-    if beyond:
-        axis.text(
-            0.99, 0.97, f"{beyond} episodes above", transform=axis.transAxes, ha="right", va="top",
-            fontsize=8.5, color=SOFT,
-        )  # fmt: skip
+    _note_hidden(axis, int((known > 1.08 * top).sum()), "above", 0.97)
+
+
+def _reward_range(axis: Any, rewards: np.ndarray) -> None:
+    """The same for rewards, from their 2% quantile or 0 up."""
+    known = rewards[~np.isnan(rewards)]
+    if not known.size:
+        return
+    low, top = min(np.quantile(known, 0.02), 0.0), max(known.max(), 0.0)
+    room = max(0.06 * (top - low), 1e-3)
+    axis.set_ylim(low - room, top + room)
+    _note_hidden(axis, int((known < low - room).sum()), "below", 0.1)
+
+
+def _note_hidden(axis: Any, number: int, where: str, height: float) -> None:
+    if number:
+        text = f"{number} episode{'s' * (number > 1)} {where}"
+        style = {"ha": "right", "va": "top", "fontsize": 8.5, "color": SOFT}
+        axis.text(0.99, height, text, transform=axis.transAxes, **style)
 
 
 def _thousands(value: float, _: Any) -> str:
