@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import csv
 import json
 import os
 import subprocess
@@ -22,12 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-METHODS = ("ddpg", "sc", "csc", "usc-nr", "usc")
-LAST = 100  # episodes
+from safecritic.methods import METHODS
 
 
 def safecritic(*words: object, core: int) -> None:
-    """Run a command of the tool on one core; its output is kept beside the run."""
+    """Run a command of the tool on one core; its output is shown if it fails."""
     command = [sys.executable, "-m", "safecritic", *map(str, words)]
     env = os.environ | {"OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -39,10 +37,8 @@ def safecritic(*words: object, core: int) -> None:
 
 
 def finished(run: Path, steps: int) -> bool:
-    if not (run / "checkpoint").is_dir():
-        return False
-    with open(run / "updates.csv") as lines:
-        return int(float(list(csv.DictReader(lines))[-1]["step"])) >= steps
+    summary = run / "summary.json"
+    return summary.is_file() and json.loads(summary.read_text())["steps"] >= steps
 
 
 def one_run(options: argparse.Namespace, method: str, seed: int, core: int) -> str:
@@ -61,13 +57,9 @@ def one_run(options: argparse.Namespace, method: str, seed: int, core: int) -> s
 
 def row_of(run: Path) -> dict[str, float]:
     """The figures of one finished run."""
-    with open(run / "episodes.csv") as lines:
-        last = list(csv.DictReader(lines))[-LAST:]
+    summary = json.loads((run / "summary.json").read_text())
     evaluation = json.loads((run / "evaluation.json").read_text())
-    found = {
-        name: float(np.mean([float(e[name]) for e in last]))
-        for name in ("success", "reward", "cost", "length")
-    }
+    found = {name: summary[name] for name in ("success", "reward", "cost", "length")}
     found |= {f"deployed_{name}": evaluation["means"][name] for name in ("success", "cost")}
     found |= {
         name: value for name, value in evaluation["safety_critic"].items() if value is not None
@@ -93,8 +85,9 @@ def print_table(options: argparse.Namespace) -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|")
     for method in options.methods:
-        runs = [options.out / f"{method}-{options.task}-seed{seed}" for seed in options.seeds]
-        rows = [row_of(run) for run in runs if (run / "evaluation.json").is_file()]
+        runs = {seed: options.out / f"{method}-{options.task}-seed{seed}" for seed in options.seeds}
+        done = {s: row_of(run) for s, run in runs.items() if (run / "evaluation.json").is_file()}
+        rows = list(done.values())
         if not rows:
             continue
 
@@ -117,7 +110,7 @@ def print_table(options: argparse.Namespace) -> None:
             cell(column("influence_error_correlation"), 2),
         ]
         print(f"| {method} | {' | '.join(cells)} |")
-        for seed, row in zip(options.seeds, rows, strict=False):
+        for seed, row in done.items():
             figures = ", ".join(f"{name} {value:.3g}" for name, value in row.items())
             print(f"    seed {seed}: {figures}", file=sys.stderr)
 

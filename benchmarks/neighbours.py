@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from safecritic import api, networks, replay
-from safecritic.agents import common, safety_critic
+from safecritic.agents import safety_critic
 from safecritic.critics import refinement
 
 SEARCHES = ((0, 256), (0, 1_024), (0, 4_096), (4, 256), (8, 0), (8, 256), (16, 256), (8, 1_024))
@@ -47,13 +47,7 @@ def main() -> None:
     size, k = int(store.size), config.refine_neighbours
 
     def sharp(obs: jax.Array) -> jax.Array:
-        return common.sharpen(
-            state.scaler,
-            obs,
-            config.observation_scaling,
-            config.sharpening,
-            config.sharpening_gain,
-        )
+        return safety_critic.sharpened(state, obs, config)
 
     stored = networks.join(sharp(store.obs[:size]), store.action[:size])
 

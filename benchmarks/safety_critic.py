@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from safecritic import api, methods, networks, replay
-from safecritic.agents import common, safety_critic
+from safecritic.agents import safety_critic
 from safecritic.deployment import auc, cost_within, discounted_sums
 
 PLAIN: dict[str, Any] = {
@@ -87,13 +87,7 @@ def fit(agent: api.Agent, method: str, settings: dict[str, Any], updates: int) -
         learned, _ = safety_critic.learn_safety(carry, batch, config)
         safety = learned.safety
         if config.refinement:
-            sharp = common.sharpen(
-                carry.scaler,
-                batch.obs,
-                config.observation_scaling,
-                config.sharpening,
-                config.sharpening_gain,
-            )
+            sharp = safety_critic.sharpened(carry, batch.obs, config)
             safety, _ = safety_critic.refine(carry, safety, batch, sharp, learned.rank, config)
         return carry._replace(
             safety=safety,

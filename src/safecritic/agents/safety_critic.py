@@ -229,7 +229,7 @@ def cost_target(
 ) -> jax.Array:
     """c + discount max over members of Q_C'(s', pi'(s')), s' as observed."""
     action = networks.actor(state.target_actor, _scaled(state, next_obs, config))
-    z = networks.critics(state.target_safety, _sharp(state, next_obs, config), action)
+    z = networks.critics(state.target_safety, sharpened(state, next_obs, config), action)
     return bellman.target(cost, discount, cost_value(z, state.cost_bound, config).max(axis=0))
 
 
@@ -392,7 +392,7 @@ def _scaled(state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig
     return common.scale(state.scaler, obs, config.observation_scaling)
 
 
-def _sharp(state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig) -> jax.Array:
+def sharpened(state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig) -> jax.Array:
     """Observations as the safety critic sees them."""
     return common.sharpen(
         state.scaler, obs, config.observation_scaling, config.sharpening, config.sharpening_gain
@@ -460,8 +460,8 @@ def refine(
     _, top = jax.lax.top_k(rank, config.refine_top)
     near: Neighbours = batch.neighbours
     window = Rows(*(part[top] for part in near.window))
-    window = window._replace(obs=_sharp(state, window.obs, config))
-    block = near.block._replace(obs=_sharp(state, near.block.obs, config))
+    window = window._replace(obs=sharpened(state, window.obs, config))
+    block = near.block._replace(obs=sharpened(state, near.block.obs, config))
     x = networks.join(obs[top], batch.action[top])
     found = find_neighbours(x, batch.index[top], window, block, config)
     rows = found.rows
@@ -507,7 +507,7 @@ def learn_safety(
 ) -> tuple[Learned, Metrics]:
     """Algorithm 1, lines 13-19: influence, caution and one step of the safety critic."""
     key, key_actions, key_draw = jax.random.split(state.key, 3)
-    obs = _sharp(state, batch.obs, config)
+    obs = sharpened(state, batch.obs, config)
     metrics: Metrics = {}
 
     curvature, rank = state.curvature, None
@@ -558,7 +558,7 @@ def update(
     reward, reward_opt, reward_metrics = reward_step(state, batch, config)
     metrics |= reward_metrics
 
-    sharp = _sharp(state, batch.obs, config)
+    sharp = sharpened(state, batch.obs, config)
     actor, actor_opt, actor_metrics = actor_step(state, reward, safety, obs, sharp, config)
     metrics |= actor_metrics | {"dual/multiplier": state.multiplier}
 
@@ -686,7 +686,7 @@ def act(
     """The action (A,) for one observation, and the parts of the state that acting changes."""
     key, key_noise, key_screen = jax.random.split(state.key, 3)
     scaled = _scaled(state, obs, config)
-    sharp = _sharp(state, obs, config)
+    sharp = sharpened(state, obs, config)
     action = networks.actor(state.actor, scaled[None])[0]
     noise = state.noise
     if explore:
@@ -721,7 +721,7 @@ def values(
 
     With the reference "batch" the N rows themselves are the batch of Eq. 1.
     """
-    sharp = _sharp(state, obs, config)
+    sharp = sharpened(state, obs, config)
     found = {
         "q_reward": networks.critic(state.reward, _scaled(state, obs, config), action),
         "q_cost": q_cost(state.safety, sharp, action, state.cost_bound, config),
