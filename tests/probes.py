@@ -1,5 +1,6 @@
 """Small environments with a known answer, for the loop, the command line and the Python classes."""
 
+import math
 import os
 import subprocess
 import tempfile
@@ -100,8 +101,40 @@ class Wide(gymnasium.Env):
         return self.observation_space.sample(), 0.0, False, self.steps >= 10, {"cost": cost}
 
 
+class Road(gymnasium.Env):
+    """Ten steps on a road of changing grip: speed v in [0, 1] earns v and costs g v^2.
+
+    The action a gives v = (a + 1) / 2; g is drawn uniformly from [0.5, 1.5] each step and observed.
+    Without a limit v = 1 is best: reward 10, cost 10. With a limit of L per episode the best policy
+    is v = 1 / (2 lam g), where E[g v^2] = ln(3) / (4 lam^2) = L / 10; for L = 2.5 that is
+    lam = sqrt(ln 3) = 1.048 and a reward of 10 ln(3) / (2 lam) = 5.24, with no v above 1.
+    """
+
+    observation_space = Box(-1.0, 1.0, (1,), np.float32)
+    action_space = Box(-1.0, 1.0, (1,), np.float32)
+    cost_max = 1.5
+    LIMIT = 2.5
+    MULTIPLIER = math.sqrt(math.log(3.0))
+    BEST = 5.0 * math.sqrt(math.log(3.0))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._look(), {}
+
+    def _look(self) -> np.ndarray:
+        self.grip = self.np_random.uniform(0.5, 1.5)
+        return np.array([2.0 * (self.grip - 1.0)], np.float32)
+
+    def step(self, action: np.ndarray) -> Any:
+        speed = (float(np.clip(action[0], -1.0, 1.0)) + 1.0) / 2.0
+        cost = self.grip * speed**2
+        self.steps += 1
+        return self._look(), speed, self.steps >= 10, False, {"cost": cost, "success": True}
+
+
 # reachable as "probes:Point-v0" from any process that has this folder on its path
-for name in ("Point", "KeptPoint"):
+for name in ("Point", "KeptPoint", "Road"):
     gymnasium.register(f"{name}-v0", f"probes:{name}")
 
 # compiled steps are shared by all tests and the processes they start

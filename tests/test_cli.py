@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from probes import SMALL, KeptPoint, small_disk
-from safecritic import DDPG, api, checkpoint, cli, methods
-from safecritic.device import compile_agent
+from safecritic import DDPG, api, checkpoint, cli, device, methods, on_policy
 from safecritic.networks import EnvSpec
 from safecritic.run_folder import EPISODE_COLUMNS, FIGURE_COLUMNS, read_table
 
@@ -197,7 +196,7 @@ def test_the_task_sets_the_limit_wherever_it_stands(configs: list[Any]) -> None:
 
 def whole_run(steps: int, out: Path) -> DDPG:
     """The same training without any interruption, in this process."""
-    from safecritic.training import Intervals
+    from safecritic.loop import Intervals
 
     every = Intervals(log_every=100, figures_every=500)
     return DDPG(KeptPoint(), seed=0, **SMALL).learn(steps, out=out, every=every)
@@ -309,6 +308,7 @@ def test_every_logged_number_is_explained() -> None:
     names |= {"step", "time/steps_per_second"}
     for method in methods.METHODS.values():
         config = methods.make_config(method.name)
-        names |= set(compile_agent(method.agent, config, EnvSpec(4, 2)).metrics)
+        compiled = (on_policy if method.on_policy else device).compile_agent
+        names |= set(compiled(method.agent, config, EnvSpec(4, 2)).metrics)
     assert names - explained == set()
     assert explained - names == set()

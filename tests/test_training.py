@@ -17,10 +17,11 @@ from safecritic import checkpoint, deployment, methods
 from safecritic.callbacks import BaseCallback
 from safecritic.deployment import Episode
 from safecritic.device import pack, unpack
+from safecritic.loop import Intervals, NotFiniteError
 from safecritic.networks import EnvSpec
 from safecritic.run_folder import RunFolder, read_table
 from safecritic.tasks import TASKS, make
-from safecritic.training import Intervals, NotFiniteError, Training
+from safecritic.training import Training
 
 SPEC = EnvSpec(obs_dim=2, action_dim=1, cost_max=0.5)
 EVERY = Intervals(log_every=50, figures_every=100, checkpoint_every=10_000)

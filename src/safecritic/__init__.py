@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 from safecritic.tasks import adapt, make, register
 
 if TYPE_CHECKING:
-    from safecritic.api import CSC, DDPG, SC, USC, USCNR
+    from safecritic.api import CPO, CSC, DDPG, RCPO, SC, USC, USCNR, PIDLag
 
 __version__ = "0.1.0"
-__all__ = ["CSC", "DDPG", "SC", "USC", "USCNR", "adapt", "make"]
+__all__ = ["CPO", "CSC", "DDPG", "RCPO", "SC", "USC", "USCNR", "PIDLag", "adapt", "make"]
 
-_LAZY = dict.fromkeys(("DDPG", "SC", "CSC", "USC", "USCNR"), "safecritic.api")
+_LAZY = dict.fromkeys(
+    ("DDPG", "PIDLag", "CPO", "RCPO", "SC", "CSC", "USCNR", "USC"), "safecritic.api"
+)
 
 register()
 

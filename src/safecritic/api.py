@@ -23,14 +23,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import checkpoint, methods, tasks
+from safecritic import checkpoint, methods
 from safecritic.callbacks import Progress, as_callback
 from safecritic.curves import draw_curves
 from safecritic.deployment import Evaluation, Policy, evaluate
+from safecritic.loop import InterruptedRun, Intervals, Loop
 from safecritic.networks import EnvSpec
+from safecritic.on_policy import OnPolicyTraining
 from safecritic.run_folder import RunFolder, prepare, read_config, read_table, versions, write_json
-from safecritic.tasks.adapter import Adapted
-from safecritic.training import InterruptedRun, Intervals, Training
+from safecritic.tasks.adapter import Adapted, make_env
+from safecritic.training import Training
 
 EVALUATION_SEED = 10_000  # far from the seeds people train with
 
@@ -57,8 +59,14 @@ class Agent:
     def _build(self, env: Any, environment: dict[str, Any], config: Any, seed: int) -> None:
         self.env, self.environment, self.config, self.seed = env, environment, config, seed
         spec = EnvSpec(**_with_tuples(environment["spec"]))
-        agent = methods.get(self.method).agent
-        self.training = Training(env, agent, config, spec, seed)
+        method = methods.get(self.method)
+        self.training: Loop
+        if method.on_policy:
+            self.training = OnPolicyTraining(
+                env, method.agent, config, spec, seed, environment["id"]
+            )
+        else:
+            self.training = Training(env, method.agent, config, spec, seed)
         self.run_folder: Path | None = None  # the run folder this agent writes to
         self._tables: dict[str, int] | None = None  # how long its tables are to be cut on resume
         self._policies: dict[bool, tuple[int, Policy]] = {}
@@ -91,17 +99,19 @@ class Agent:
         """
         self._require_env("learn")
         until = self.num_timesteps + total_timesteps
-        check_steps(total_timesteps, until, self.config.learning_starts)
+        check_steps(total_timesteps, until, self.config.warm_up)
         every = every or Intervals()
         bar = [Progress(until)] if progress_bar else []
         callbacks = as_callback(callback, *bar)
         folder = None if out is None else self._open(Path(out), overwrite, until, every)
-        callbacks.init_callback(self)
-        callbacks.on_training_start(self.training.locals, globals())
         try:
-            reason = self.training.run(until, callbacks, folder, every)
+            callbacks.init_callback(self)
+            callbacks.on_training_start(self.training.locals, globals())
+            try:
+                reason = self.training.run(until, callbacks, folder, every)
+            finally:
+                callbacks.on_training_end()
         finally:
-            callbacks.on_training_end()
             if folder is not None:
                 folder.close()
         if folder is not None:
@@ -302,6 +312,24 @@ class DDPG(Agent):
     method = "ddpg"
 
 
+class PIDLag(Agent):
+    """DDPG with a cost critic and a multiplier driven by a PID controller."""
+
+    method = "pid-lag"
+
+
+class CPO(Agent):
+    """Constrained policy optimisation: on-policy, a trust region."""
+
+    method = "cpo"
+
+
+class RCPO(Agent):
+    """Reward constrained policy optimisation: DDPG on the penalised reward."""
+
+    method = "rcpo"
+
+
 class SC(Agent):
     """Safety critic: Bellman regression of the cost, multiplier and screen."""
 
@@ -326,39 +354,19 @@ class USC(Agent):
     method = "usc"
 
 
-CLASSES: dict[str, type[Agent]] = {kind.method: kind for kind in (DDPG, SC, CSC, USCNR, USC)}
+CLASSES: dict[str, type[Agent]] = {
+    kind.method: kind for kind in (DDPG, PIDLag, CPO, RCPO, SC, CSC, USCNR, USC)
+}
 
 
-def check_steps(further: int, until: int, learning_starts: int) -> None:
+def check_steps(further: int, until: int, warm_up: int) -> None:
     """Raise if training for so many `further` steps, `until` in all, could not do anything."""
     if further < 1:
         raise ValueError(f"total_timesteps must be >= 1, got {further} (--steps)")
-    if until <= learning_starts:
+    if until <= warm_up:
         raise ValueError(
-            f"no update would run: warm-up {learning_starts} >= steps {until} "
-            "(--learning-starts, --steps)"
+            f"no update would run: warm-up {warm_up} >= steps {until} (--learning-starts, --steps)"
         )
-
-
-def make_env(env: str | gymnasium.Env) -> tuple[Any, str]:
-    """The environment as the methods want it, and its name."""
-    if not isinstance(env, str):
-        name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-        return tasks.adapt(env), tasks.get(name).name if _is_ours(name) else name
-    if _is_ours(env):
-        name = tasks.get(env).name
-        return tasks.adapt(tasks.make(name)), name
-    if ":" in env or env in gymnasium.registry:
-        return tasks.adapt(gymnasium.make(env)), env.rpartition(":")[2]
-    tasks.get(env)  # raises, naming the nearest
-    raise AssertionError
-
-
-def _is_ours(name: str) -> bool:
-    try:
-        return tasks.get(name) is not None
-    except ValueError:
-        return False
 
 
 def own_env(adapted: gymnasium.Env) -> gymnasium.Env:

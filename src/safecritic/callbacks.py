@@ -9,12 +9,16 @@ Stable-Baselines3's hooks there are two that get numbers: `_on_episode_end(row)`
 of episodes.csv, and `_on_log(metrics)`, the line of updates.csv.
 """
 
+import importlib.util
+import json
 import math
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
+
+from safecritic.run_folder import episode_scalars, finite, write_json
 
 
 class BaseCallback:
@@ -218,3 +222,59 @@ def _bar(console: Any) -> Any:
         console=console,
         refresh_per_second=4,
     )
+
+
+class WandbError(RuntimeError):
+    """W&B did not start the run: no login, no connection, or a setting it refuses."""
+
+
+class WandbCallback(BaseCallback):
+    """The numbers TensorBoard gets, to Weights & Biases by environment step.
+
+        agent.learn(60_000, out="runs/one", callback=WandbCallback("my-project"))
+
+    Keywords go to `wandb.init` and win over what is chosen here. The id of the W&B run is kept in
+    the run folder (wandb.json), so that a resumed run goes on with the same one.
+    """
+
+    def __init__(self, project: str, **init_kwargs: Any):
+        super().__init__()
+        # W&B's own folder wandb/ in the working directory looks like a package without an origin
+        found = importlib.util.find_spec("wandb")
+        if found is None or found.origin is None:
+            raise ImportError("wandb is not installed: pip install 'safecritic[wandb]'")
+        self.project, self.init_kwargs = project, init_kwargs
+        self._run: Any = None
+
+    def _on_training_start(self) -> None:
+        import wandb
+
+        self._handled = sys.exc_info()[1]
+        chosen = {"project": self.project, "config": self.model._description(), "resume": "allow"}
+        folder = self.model.run_folder
+        if folder is not None:
+            chosen["name"] = folder.resolve().name
+            if (folder / "wandb.json").is_file():
+                chosen["id"] = json.loads((folder / "wandb.json").read_text())["id"]
+        try:
+            self._run = wandb.init(**(chosen | self.init_kwargs))
+        except wandb.Error as error:
+            raise WandbError(f"W&B did not start: {' '.join(str(error).split())}") from error
+        if folder is not None:
+            write_json(folder / "wandb.json", {"id": self._run.id, "project": self._run.project})
+
+    def _on_episode_end(self, row: dict[str, float]) -> None:
+        self._send(episode_scalars(row), int(row["step"]))
+
+    def _on_log(self, metrics: dict[str, float]) -> None:
+        self._send(metrics, self.num_timesteps)
+
+    def _send(self, values: dict[str, float], step: int) -> None:
+        # a killed run repeats the steps since its checkpoint; W&B has them and takes no others
+        if step >= self._run.starting_step:
+            self._run.log(finite(values), step=step)
+
+    def _on_training_end(self) -> None:
+        # an error the caller was already handling is not one of this training
+        failed = sys.exc_info()[1] is not self._handled
+        self._run.finish(exit_code=int(failed))

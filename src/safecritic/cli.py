@@ -37,10 +37,10 @@ def explained() -> Iterator[None]:
     from safecritic.checkpoint import CheckpointError
     from safecritic.run_folder import RunFolderError
 
-    refusals = (ValueError, TypeError, CheckpointError, RunFolderError, gymnasium.error.Error)
+    refusals = (ValueError, TypeError, ImportError, CheckpointError, RunFolderError)
     try:
         yield
-    except refusals as error:
+    except (*refusals, gymnasium.error.Error) as error:
         if os.environ.get("SAFECRITIC_TRACEBACK"):
             raise
         raise UsageError(" ".join(str(error).split())) from error
@@ -62,30 +62,31 @@ def train(arguments: list[str]) -> int:
         method = methods.get(arguments[0])
         guess = next((word for word in arguments[1:2] if not word.startswith("-")), None)
         defaults = methods.make_config(method.name, _task_name(guess))
-        options = _parse(_train_options(defaults), f"train {method.name}", arguments)
+        command = f"train {method.name}"
+        options = _parse(_train_options(defaults, method.steps), command, arguments)
         right = methods.make_config(method.name, _task_name(options.task), options.paper_defaults)
         if right != defaults:
-            options = _parse(_train_options(right), f"train {method.name}", arguments)
+            options = _parse(_train_options(right, method.steps), command, arguments)
     from safecritic.api import CLASSES, check_steps
-    from safecritic.training import Intervals
+    from safecritic.loop import Intervals
 
     with explained():
         settings = {
             f.name: getattr(options.settings, f.name) for f in dataclasses.fields(options.settings)
         }
         method.agent.validate(options.settings)
-        check_steps(options.steps, options.steps, options.settings.learning_starts)
+        check_steps(options.steps, options.steps, options.settings.warm_up)
         agent = CLASSES[method.name](options.task, seed=options.seed, **settings)
         every = Intervals(options.log_every, options.figures_every, options.checkpoint_every)
     out = options.out or Path("runs") / f"{method.name}-{_plain(agent)}-seed{options.seed}"
-    return _learn(agent, options.steps, out, options.overwrite, every)
+    return _learn(agent, options.steps, out, options.overwrite, every, options.wandb)
 
 
 def _resume(arguments: list[str]) -> int:
     options = _parse(Resume, "train", arguments)
     from safecritic.api import Agent
+    from safecritic.loop import Intervals
     from safecritic.run_folder import read_config
-    from safecritic.training import Intervals
 
     with explained():
         content = read_config(options.resume)
@@ -101,26 +102,34 @@ def _resume(arguments: list[str]) -> int:
                 "give a larger total with --steps to go on"
             )
     further = until - agent.num_timesteps
-    return _learn(agent, further, options.resume, False, Intervals(**content["every"]))
+    every = Intervals(**content["every"])
+    return _learn(agent, further, options.resume, False, every, options.wandb)
 
 
-def _learn(agent: Any, steps: int, out: Path, overwrite: bool, every: Any) -> int:
+def _learn(
+    agent: Any, steps: int, out: Path, overwrite: bool, every: Any, project: str | None
+) -> int:
+    from safecritic.callbacks import WandbCallback, WandbError
     from safecritic.checkpoint import CheckpointError
+    from safecritic.loop import InterruptedRun, NotFiniteError
+    from safecritic.rollouts import WorkerError
     from safecritic.run_folder import RunFolderError, prepare
-    from safecritic.training import InterruptedRun, NotFiniteError
 
     with explained():
+        callback = None if project is None else WandbCallback(project)
         if agent.run_folder is None:
             prepare(out, overwrite)
     resume = f"safecritic train --resume {shlex.quote(str(out))}"
+    if project is not None:
+        resume += f" --wandb {shlex.quote(project)}"
     started_at = agent.num_timesteps
     print(f"{agent.method} on {agent.environment['task']}, seed {agent.seed}, in {out}")
     try:
-        agent.learn(steps, progress_bar=True, out=out, overwrite=overwrite, every=every)
+        agent.learn(steps, callback, progress_bar=True, out=out, overwrite=overwrite, every=every)
     except InterruptedRun:
         print(f"\nstopped at step {agent.num_timesteps:,} and saved; go on with\n  {resume}")
         return INTERRUPTED
-    except (NotFiniteError, CheckpointError, RunFolderError) as error:
+    except (NotFiniteError, CheckpointError, RunFolderError, WandbError, WorkerError) as error:
         if agent.num_timesteps == started_at:
             raise UsageError(str(error)) from error
         print(f"error: {error}", file=sys.stderr)
@@ -225,6 +234,8 @@ class Resume:
     """Folder of the run."""
     steps: int | None = None
     """Environment steps in all; default: as planned when the run was started."""
+    wandb: str | None = None
+    """Project of Weights & Biases to log to as well; goes on with the run there."""
 
 
 @dataclass
@@ -281,19 +292,23 @@ class Train:
     """Steps between the safety critic's figures (AUC, ratio)."""
     checkpoint_every: int = 10_000
     """Steps between checkpoints."""
+    wandb: str | None = None
+    """Project of Weights & Biases to log to as well (needs safecritic[wandb])."""
 
 
-def _train_options(settings: Any) -> type:
-    """`Train` with the method's settings as further flags."""
+def _train_options(settings: Any, steps: int) -> type:
+    """`Train` with the method's usual steps, and its settings as further flags."""
     import tyro
 
     kind: Any = type(settings)
+    says = tyro.conf.arg(help="Environment steps in all; the default solves CarGoal1.")
     added: list[Any] = [
+        ("steps", Annotated[int, says], steps),
         (
             "settings",
             Annotated[kind, tyro.conf.OmitArgPrefixes],
             field(default_factory=lambda: settings),
-        )
+        ),
     ]
     made = dataclasses.make_dataclass("Train", added, bases=(Train,))
     made.__doc__ = Train.__doc__

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from safecritic import _jax, replay  # noqa: F401
+from safecritic.checkpoint import Arrays, CheckpointError
 from safecritic.networks import EnvSpec
 from safecritic.replay import Transition
 
@@ -132,6 +133,40 @@ def init_device(key: jax.Array, agent: Any, config: Any, spec: EnvSpec, metrics:
         sums=jnp.zeros(metrics, jnp.float32),
         bad=jnp.zeros(metrics, jnp.int32),
     )
+
+
+def device_arrays(device: Any) -> Arrays:
+    """Every array of the device's state, by name."""
+    return {f"device/{name}": np.asarray(x) for name, x in _named(device)}
+
+
+def restored_device(template: Any, arrays: Arrays) -> Any:
+    """The state `device_arrays` was taken of; `template` has its structure and shapes."""
+    leaves = [_restored(f"device/{name}", arrays, x) for name, x in _named(template)]
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
+def _named(tree: Any) -> list[tuple[str, jax.Array]]:
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return [(jax.tree_util.keystr(path, simple=True, separator="/"), x) for path, x in leaves]
+
+
+def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:
+    """The saved array in the place of `template`; replay rows fill the first of its rows."""
+    saved = arrays.get(name)
+    if saved is None:
+        raise CheckpointError(f"the checkpoint has no {name}: it is of another method or version")
+    shape = template.shape
+    if name.startswith("device/replay/") and saved.ndim and len(saved) < shape[0]:
+        whole = np.array(template)
+        whole[: len(saved)] = saved
+        saved = whole
+    if saved.shape != shape or saved.dtype != template.dtype:
+        raise CheckpointError(
+            f"{name} is {saved.dtype} {saved.shape} in the checkpoint, expected "
+            f"{template.dtype} {shape}: it is of another task, method or setting"
+        )
+    return jnp.array(saved)
 
 
 def use_compilation_cache() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from types import ModuleType
 from typing import Any
 
-from safecritic.agents import ddpg, safety_critic
+from safecritic.agents import cpo, ddpg, pid_lag, rcpo, safety_critic
 from safecritic.agents.common import Common
 from safecritic.tasks.registry import TASKS
 
@@ -20,32 +20,40 @@ class Method:
     config: type[Common]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Any] = field(default_factory=dict)  # laid over the defaults
+    on_policy: bool = False  # learns from rollouts, not from a replay
+    steps: int = 60_000  # that solve CarGoal1
 
 
 # The paper's printed settings where ours differ.
 PAPER: dict[str, Any] = {"actor_lr": 2e-3, "observation_scaling": "none", "costly_share": 0.0}
-PAPER_SAFETY: dict[str, Any] = PAPER | {
+PAPER_CRITIC: dict[str, Any] = {
     "safety_critics": 1,
     "safety_output": "linear",
     "safety_lr": 1e-3,
     "safety_tau": 5e-3,
     "safety_n_step": 1,
     "sharpening": 1.0,
-    "reference": "batch",
-    "damping": 1e-6,
-    "conservative_form": "printed",
-    "conservative_weight": 1e-3,
-    "push_data": True,
-    "sigma_epsilon": 1e-6,
-    "kl_weight": 1e-6,
-    "rescale_actor_loss": False,
-    "multiplier_init": 1.0,
-    "tolerance": 0.3,
-    "screen_from": "ou",
-    "screen_spread": 0.2,
-    "refine_target": "cost",
-    "refine_clip": 0.0,
 }
+PAPER_SAFETY: dict[str, Any] = (
+    PAPER
+    | PAPER_CRITIC
+    | {
+        "reference": "batch",
+        "damping": 1e-6,
+        "conservative_form": "printed",
+        "conservative_weight": 1e-3,
+        "push_data": True,
+        "sigma_epsilon": 1e-6,
+        "kl_weight": 1e-6,
+        "rescale_actor_loss": False,
+        "multiplier_init": 1.0,
+        "tolerance": 0.3,
+        "screen_from": "ou",
+        "screen_spread": 0.2,
+        "refine_target": "cost",
+        "refine_clip": 0.0,
+    }
+)
 
 
 def _safety(name: str, title: str, summary: str, **defaults: Any) -> Method:
@@ -67,6 +75,32 @@ _TABLE = (
         "deep deterministic policy gradient; looks at reward alone",
         agent=ddpg,
         config=ddpg.DDPGConfig,
+        paper=PAPER,
+    ),
+    Method(
+        "pid-lag",
+        "PID-Lag",
+        "DDPG with a cost critic and a multiplier driven by a PID controller",
+        agent=pid_lag,
+        config=pid_lag.PIDLagConfig,
+        paper=PAPER | PAPER_CRITIC,
+    ),
+    Method(
+        "cpo",
+        "CPO",
+        "constrained policy optimisation: on-policy, each step within a trust region and the limit",
+        agent=cpo,
+        config=cpo.CPOConfig,
+        paper={"observation_scaling": "none"},
+        on_policy=True,
+        steps=1_000_000,
+    ),
+    Method(
+        "rcpo",
+        "RCPO",
+        "reward constrained policy optimisation: DDPG on reward minus multiplier times cost",
+        agent=rcpo,
+        config=rcpo.RCPOConfig,
         paper=PAPER,
     ),
     _safety(

@@ -1,10 +1,11 @@
 """Multilayer perceptrons as plain pytrees: a tuple of layers ``{"w": ..., "b": ...}``.
 
 Several networks of one shape are a tuple of them, not one stacked array: XLA's batched product is
-several times slower on CPU than one product after another. Relu between layers.
+several times slower on CPU than one product after another. Relu between layers, or as given.
 """
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ from safecritic import _jax  # noqa: F401
 
 Params = tuple[dict[str, jax.Array], ...]
 Members = tuple[Params, ...]
+Activation = Callable[[jax.Array], jax.Array]
 Tree = TypeVar("Tree")  # one network or several
 
 OUTPUTS = ("linear", "clipped", "softplus", "bounded")
@@ -56,17 +58,19 @@ def init(key: jax.Array, sizes: tuple[int, ...], final: float = 3e-3) -> Params:
     return init_members(key, sizes, 1, final)[0]
 
 
-def forward_inputs(params: Params, x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """The output for ``x`` (B, in) and the inputs of every layer."""
+def forward_inputs(
+    params: Params, x: jax.Array, activation: Activation = jax.nn.relu
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """The output for ``x`` (..., in) and the inputs of every layer."""
     inputs = [x]
     for layer in params[:-1]:
-        x = jax.nn.relu(x @ layer["w"] + layer["b"])
+        x = activation(x @ layer["w"] + layer["b"])
         inputs.append(x)
     return x @ params[-1]["w"] + params[-1]["b"], tuple(inputs)
 
 
-def forward(params: Params, x: jax.Array) -> jax.Array:
-    return forward_inputs(params, x)[0]
+def forward(params: Params, x: jax.Array, activation: Activation = jax.nn.relu) -> jax.Array:
+    return forward_inputs(params, x, activation)[0]
 
 
 def actor(params: Params, obs: jax.Array) -> jax.Array:

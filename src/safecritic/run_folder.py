@@ -7,6 +7,7 @@
     checkpoint/      the whole state (checkpoint.py)
     curves.png       reward, cost with its limit, success, multiplier
     summary.json     means over the last episodes
+    wandb.json       id of the W&B run, if there is one
     evaluation.json  written by `safecritic evaluate`
 
 A checkpoint notes how long the tables were when it was written; a resumed run cuts them back to
@@ -108,10 +109,7 @@ class RunFolder:
             cells = [_cell(name, row[name]) for name in EPISODE_COLUMNS]
             csv.writer(self._episodes).writerow(cells)
             self._episodes.flush()
-            step = int(row["step"])
-            self._write_events(
-                {f"episode/{k}": v for k, v in row.items() if k not in ("episode", "step")}, step
-            )
+            self._write_events(episode_scalars(row), int(row["step"]))
 
     def write_update(self, step: int, metrics: dict[str, float]) -> None:
         with self.writing():
@@ -133,9 +131,7 @@ class RunFolder:
             start = SessionLog(status=SessionLog.START)
             self._events.write_event(Event(wall_time=time.time(), step=step, session_log=start))
         scalars = [
-            Summary.Value(tag=tag, simple_value=value)
-            for tag, value in values.items()
-            if math.isfinite(value)
+            Summary.Value(tag=tag, simple_value=value) for tag, value in finite(values).items()
         ]
         self._events.write_event(
             Event(wall_time=time.time(), step=step, summary=Summary(value=scalars))
@@ -218,6 +214,16 @@ def read_table(path: str | Path) -> dict[str, list[float]]:
         name: [float(line[at]) if line[at] else math.nan for line in lines]
         for at, name in enumerate(header)
     }
+
+
+def episode_scalars(row: dict[str, float]) -> dict[str, float]:
+    """A line of episodes.csv as curves over the steps, under the names of docs/metrics.md."""
+    return {f"episode/{k}": v for k, v in row.items() if k not in ("episode", "step")}
+
+
+def finite(values: dict[str, float]) -> dict[str, float]:
+    """Without the numbers that do not exist."""
+    return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
 def write_json(path: Path, content: Any) -> None:

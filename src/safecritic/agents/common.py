@@ -23,19 +23,48 @@ class Common:
     """Settings of every method; names follow Stable-Baselines3."""
 
     gamma: float = 0.95
-    tau: float = 5e-3
-    batch_size: int = 64
-    buffer_size: int = 200_000
-    learning_starts: int = 1_000  # not printed
     hidden: tuple[int, ...] = (256, 256)
-    actor_lr: float = 3e-4  # paper: 2e-3
     critic_lr: float = 1e-3
-    noise_sigma: float = 0.2
-    noise_theta: float = 0.15  # not printed: DDPG's value
+    batch_size: int = 64
     cost_limit: float = 1.0
     observation_scaling: str = "running"  # paper: none
+
+    @property
+    def warm_up(self) -> int:
+        """Steps before the first update."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicy(Common):
+    """Settings of the methods that learn from a replay, an update per step."""
+
+    tau: float = 5e-3
+    buffer_size: int = 200_000
+    learning_starts: int = 1_000  # not printed
+    actor_lr: float = 3e-4  # paper: 2e-3
+    noise_sigma: float = 0.2
+    noise_theta: float = 0.15  # not printed: DDPG's value
     n_step: int = 1
     costly_share: float = 0.0  # share of a batch drawn among transitions with cost > 0
+
+    @property
+    def warm_up(self) -> int:
+        return self.learning_starts
+
+    # What else ``replay.sample`` asks for
+
+    @property
+    def safety_n_step(self) -> int:
+        return self.n_step
+
+    @property
+    def neighbour_block(self) -> int:
+        return 0
+
+    @property
+    def neighbour_reach(self) -> int:
+        return 0
 
 
 class Scaler(NamedTuple):
@@ -65,6 +94,17 @@ def scaler_update(scaler: Scaler, obs: jax.Array) -> Scaler:
     # The initial variance of 1 has weight 0: the first observation removes it.
     var = scaler.var + (delta * (obs - mean) - scaler.var) / count
     return Scaler(mean, var, count, scaler.near)
+
+
+def scaler_update_many(scaler: Scaler, obs: jax.Array) -> Scaler:
+    """The same with N observations (N, O) at once."""
+    number = jnp.float32(len(obs))
+    count = scaler.count + number
+    delta = obs.mean(axis=0) - scaler.mean
+    share = number / count
+    mean = scaler.mean + share * delta
+    within = (1.0 - share) * scaler.var + share * obs.var(axis=0)
+    return Scaler(mean, within + share * (1.0 - share) * delta**2, count, scaler.near)
 
 
 def scale(scaler: Scaler, obs: jax.Array, scaling: str) -> jax.Array:
@@ -141,14 +181,12 @@ def require_share(config: Any, *names: str) -> None:
         require(0 <= getattr(config, name) <= 1, name, "between 0 and 1", getattr(config, name))
 
 
-def validate(config: Common) -> None:
-    """Refuse settings no run could start with."""
+def validate_common(config: Common) -> None:
+    """Refuse settings no run of any method could start with."""
     require_types(config)
     require(0 <= config.gamma < 1, "gamma", "in [0, 1)", config.gamma)
-    require(0 < config.tau <= 1, "tau", "in (0, 1]", config.tau)
-    require_positive(config, "batch_size", "buffer_size", "actor_lr", "critic_lr", "n_step")
-    require_not_negative(config, "noise_sigma", "noise_theta", "cost_limit", "learning_starts")
-    require_share(config, "costly_share", "noise_theta")
+    require_positive(config, "batch_size", "critic_lr")
+    require_not_negative(config, "cost_limit")
     require_one_of(config, "observation_scaling", SCALINGS)
     require(
         isinstance(config.hidden, tuple)
@@ -158,6 +196,15 @@ def validate(config: Common) -> None:
         "one or more layer widths > 0, such as (256, 256)",
         config.hidden,
     )
+
+
+def validate(config: OffPolicy) -> None:
+    """The same for methods with a replay."""
+    validate_common(config)
+    require(0 < config.tau <= 1, "tau", "in (0, 1]", config.tau)
+    require_positive(config, "buffer_size", "actor_lr", "n_step")
+    require_not_negative(config, "noise_sigma", "noise_theta", "learning_starts")
+    require_share(config, "costly_share", "noise_theta")
     if config.batch_size > config.buffer_size:
         raise ValueError(
             f"batch_size {config.batch_size} exceeds buffer_size {config.buffer_size}: "

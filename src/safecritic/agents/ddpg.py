@@ -6,6 +6,8 @@
     targets  follow with rate tau
     acting   pi(s) plus Ornstein-Uhlenbeck noise, clipped to the box
 
+RCPO and PID-Lag use these functions on states that have DDPG's parts and more.
+
 Deviations from the paper: the actor's step is 3e-4 and observations are scaled by their running
 mean and spread. ``cost_limit`` plays no part in learning; it is there for the report.
 """
@@ -19,7 +21,7 @@ import optax
 
 from safecritic import networks
 from safecritic.agents import common
-from safecritic.agents.common import Common, Scaler
+from safecritic.agents.common import OffPolicy, Scaler
 from safecritic.critics import bellman
 from safecritic.networks import EnvSpec, Params
 from safecritic.noise import ornstein_uhlenbeck
@@ -29,20 +31,8 @@ Metrics = dict[str, jax.Array]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DDPGConfig(Common):
-    """Settings of DDPG: the common ones."""
-
-    @property
-    def safety_n_step(self) -> int:
-        return self.n_step
-
-    @property
-    def neighbour_block(self) -> int:
-        return 0
-
-    @property
-    def neighbour_reach(self) -> int:
-        return 0
+class DDPGConfig(OffPolicy):
+    """Settings of DDPG: those of every method with a replay."""
 
 
 class DDPGState(NamedTuple):
@@ -75,7 +65,7 @@ def actor_loss(params: Params, reward: Params, obs: jax.Array) -> tuple[jax.Arra
     return value, {"actor/loss": value}
 
 
-def reward_step(state: Any, batch: Batch, config: Common) -> tuple[Params, Any, Metrics]:
+def reward_step(state: Any, batch: Batch, config: OffPolicy) -> tuple[Params, Any, Metrics]:
     """One step of Adam on the reward critic, of any state that has DDPG's parts."""
     obs = common.scale(state.scaler, batch.obs, config.observation_scaling)
     next_obs = common.scale(state.scaler, batch.next_obs, config.observation_scaling)
@@ -89,7 +79,7 @@ def reward_step(state: Any, batch: Batch, config: Common) -> tuple[Params, Any, 
     return reward, opt, metrics
 
 
-def update(state: DDPGState, batch: Batch, config: DDPGConfig) -> tuple[DDPGState, Metrics]:
+def update(state: Any, batch: Batch, config: OffPolicy) -> tuple[Any, Metrics]:
     """One step of critic, actor and targets on a batch."""
     obs = common.scale(state.scaler, batch.obs, config.observation_scaling)
     reward, reward_opt, reward_metrics = reward_step(state, batch, config)
@@ -109,7 +99,7 @@ def update(state: DDPGState, batch: Batch, config: DDPGConfig) -> tuple[DDPGStat
     return state, reward_metrics | actor_metrics
 
 
-def init(key: jax.Array, spec: EnvSpec, config: DDPGConfig) -> DDPGState:
+def init(key: jax.Array, spec: EnvSpec, config: OffPolicy) -> DDPGState:
     key, key_actor, key_reward = jax.random.split(key, 3)
     actor = networks.init(key_actor, (spec.obs_dim, *config.hidden, spec.action_dim))
     reward = networks.init(key_reward, (spec.obs_dim + spec.action_dim, *config.hidden, 1))
@@ -129,7 +119,7 @@ def init(key: jax.Array, spec: EnvSpec, config: DDPGConfig) -> DDPGState:
 
 
 def act(
-    state: DDPGState, obs: jax.Array, config: DDPGConfig, explore: bool
+    state: Any, obs: jax.Array, config: OffPolicy, explore: bool
 ) -> tuple[jax.Array, dict[str, jax.Array], Metrics]:
     """The action (A,) for one observation, and the parts of the state that acting changes."""
     action = policy(state, obs[None], config)[0]
@@ -140,7 +130,7 @@ def act(
     return jnp.clip(action + noise, -1.0, 1.0), {"key": key, "noise": noise}, {}
 
 
-def observe(state: DDPGState, obs: jax.Array) -> DDPGState:
+def observe(state: Any, obs: jax.Array) -> Any:
     return state._replace(scaler=common.scaler_update(state.scaler, obs))
 
 
@@ -150,12 +140,12 @@ def end_episode(
     return state._replace(noise=jnp.zeros_like(state.noise)), {}
 
 
-def values(state: DDPGState, obs: jax.Array, action: jax.Array, config: DDPGConfig) -> Metrics:
+def values(state: Any, obs: jax.Array, action: jax.Array, config: OffPolicy) -> Metrics:
     """Q_R of observations (N, O) and actions (N, A)."""
     obs = common.scale(state.scaler, obs, config.observation_scaling)
     return {"q_reward": networks.critic(state.reward, obs, action)}
 
 
-def policy(state: DDPGState, obs: jax.Array, config: DDPGConfig) -> jax.Array:
+def policy(state: Any, obs: jax.Array, config: OffPolicy) -> jax.Array:
     """The actor's actions (N, A), without noise."""
     return networks.actor(state.actor, common.scale(state.scaler, obs, config.observation_scaling))

@@ -27,8 +27,19 @@ import jax.numpy as jnp
 import optax
 
 from safecritic import duals, networks, screening
-from safecritic.agents import common
-from safecritic.agents.common import Common, Scaler
+from safecritic.agents import common, cost_critic
+from safecritic.agents.common import Scaler
+from safecritic.agents.cost_critic import (
+    CostCriticConfig,
+    assessed_value,
+    batch_targets,
+    cost_target,
+    fitted_value,
+    joint_value,
+    q_cost,
+    scaled,
+    sharpened,
+)
 from safecritic.agents.ddpg import reward_step
 from safecritic.critics import bellman, conservative, influence, refinement, uncertain
 from safecritic.critics.influence import Curvature
@@ -39,26 +50,13 @@ from safecritic.replay import Batch, Neighbours, Rows
 Metrics = dict[str, jax.Array]
 
 OBJECTIVES = ("bellman", "conservative", "uncertain")
-VALUES = ("max", "mean")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SafetyCriticConfig(Common):
+class SafetyCriticConfig(CostCriticConfig):
     """Settings of the safety critics; the paper's value stands where ours differs."""
 
     objective: str = "uncertain"
-    costly_share: float = 0.25  # paper: 0
-
-    # The critic
-    safety_critics: int = 1  # or 2, the larger of which is the target
-    safety_value: str = "max"  # what two critics are reduced to for actor, screen and influence
-    safety_output: str = "clipped"  # paper: linear
-    output_sharpness: float = 5.0  # of a softplus; not in the paper
-    safety_lr: float = 1e-3
-    safety_tau: float = 5e-3
-    safety_n_step: int = 5  # paper: 1
-    sharpening: float = 8.0  # paper: 1; power of inputs that are a closeness (lidars)
-    sharpening_gain: float = 0.3  # of all other inputs, if there is sharpening
 
     # Eq. 1: influence
     reference: str = "replay"  # paper: batch
@@ -138,11 +136,8 @@ class SafetyCriticState(NamedTuple):
 
 def validate(config: SafetyCriticConfig) -> None:
     """Refuse settings no run could start with."""
-    common.validate(config)
+    cost_critic.validate(config)
     common.require_one_of(config, "objective", OBJECTIVES)
-    common.require_one_of(config, "safety_critics", (1, 2))
-    common.require_one_of(config, "safety_value", VALUES)
-    common.require_one_of(config, "safety_output", networks.OUTPUTS)
     common.require_one_of(config, "reference", influence.REFERENCES)
     common.require_one_of(config, "conservative_form", conservative.FORMS)
     common.require_one_of(config, "conservative_gradient", conservative.GRADIENTS)
@@ -151,8 +146,7 @@ def validate(config: SafetyCriticConfig) -> None:
     common.require_one_of(config, "refine_target", refinement.TARGETS)
     common.require_positive(
         config,
-        *("safety_lr", "safety_n_step", "output_sharpness", "damping", "replay_damping"),
-        "sharpening",
+        *("damping", "replay_damping"),
         *("curvature_refresh", "alternatives", "kl_sigma", "sigma_epsilon"),
         *("screen_candidates", "refine_top", "refine_neighbours", "refine_block"),
     )
@@ -160,9 +154,8 @@ def validate(config: SafetyCriticConfig) -> None:
         config,
         *("conservative_weight", "alternatives_spread", "multiplier_init", "multiplier_lr"),
         *("kl_weight", "screen_spread", "refine_lr", "refine_beta", "refine_epsilon"),
-        *("refine_reach", "refine_clip", "sharpening_gain"),
+        *("refine_reach", "refine_clip"),
     )
-    common.require(0 < config.safety_tau <= 1, "safety_tau", "in (0, 1]", config.safety_tau)
     decay = config.curvature_decay
     common.require(0 <= decay < 1, "curvature_decay", "in [0, 1)", decay)
     candidates = config.refine_block + 2 * config.refine_reach
@@ -176,61 +169,6 @@ def validate(config: SafetyCriticConfig) -> None:
             f"refine_top {config.refine_top} exceeds batch_size {config.batch_size}: "
             "only samples of the batch are refined (--refine-top)"
         )
-
-
-# Q_C
-
-
-def cost_value(z: jax.Array, bound: jax.Array, config: SafetyCriticConfig) -> jax.Array:
-    """Q_C of each member from the raw outputs."""
-    return networks.cost_output(z, config.safety_output, bound, config.output_sharpness)
-
-
-def fitted_value(z: jax.Array, bound: jax.Array, config: SafetyCriticConfig) -> jax.Array:
-    """What each member's regression sees: Q_C, but for "clipped" before the clip.
-
-    Where Q_C is cut at 0 it has no slope: fitted through the cut, a critic that has once fallen
-    below 0 could not come back.
-    """
-    return z if config.safety_output == "clipped" else cost_value(z, bound, config)
-
-
-def assessed_value(z: jax.Array, bound: jax.Array, config: SafetyCriticConfig) -> jax.Array:
-    """What the influence sees: Q_C, its clip made smooth by a softplus.
-
-    Far below 0 a clipped Q_C is 0 whatever the parameters are, and its influence is too.
-    """
-    kind = "softplus" if config.safety_output == "clipped" else config.safety_output
-    return networks.cost_output(z, kind, bound, config.output_sharpness)
-
-
-def joint_value(q: jax.Array, config: SafetyCriticConfig) -> jax.Array:
-    """The one Q_C (B,) that actor, screen and influence see, from the members' (members, B)."""
-    return q.max(axis=0) if config.safety_value == "max" else q.mean(axis=0)
-
-
-def q_cost(
-    members: Members,
-    obs: jax.Array,
-    action: jax.Array,
-    bound: jax.Array,
-    config: SafetyCriticConfig,
-) -> jax.Array:
-    """Q_C (B,) of scaled observations and actions."""
-    return joint_value(cost_value(networks.critics(members, obs, action), bound, config), config)
-
-
-def cost_target(
-    state: SafetyCriticState,
-    cost: jax.Array,
-    discount: jax.Array,
-    next_obs: jax.Array,
-    config: SafetyCriticConfig,
-) -> jax.Array:
-    """c + discount max over members of Q_C'(s', pi'(s')), s' as observed."""
-    action = networks.actor(state.target_actor, _scaled(state, next_obs, config))
-    z = networks.critics(state.target_safety, sharpened(state, next_obs, config), action)
-    return bellman.target(cost, discount, cost_value(z, state.cost_bound, config).max(axis=0))
 
 
 # Eq. 1 and 2
@@ -387,18 +325,6 @@ def actor_loss(
 # Eq. 8-10
 
 
-def _scaled(state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig) -> jax.Array:
-    """Observations as actor and reward critic see them."""
-    return common.scale(state.scaler, obs, config.observation_scaling)
-
-
-def sharpened(state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig) -> jax.Array:
-    """Observations as the safety critic sees them."""
-    return common.sharpen(
-        state.scaler, obs, config.observation_scaling, config.sharpening, config.sharpening_gain
-    )
-
-
 class Found(NamedTuple):
     rows: Rows  # (n, K, ...)
     distance: jax.Array  # (n, K)
@@ -525,15 +451,12 @@ def learn_safety(
             "safety/caution": caution.mean(),
         }
 
-    next_obs, discount = batch.next_obs, batch.discount
-    if batch.cost_next_obs is not None and batch.cost_discount is not None:
-        next_obs, discount = batch.cost_next_obs, batch.cost_discount
-    targets = cost_target(state, batch.cost, discount, next_obs, config)
+    targets = batch_targets(state, batch, config)
     actions = None
     if config.objective != "bellman":
         around = batch.action
         if config.alternatives_from == "policy":
-            around = networks.actor(state.actor, _scaled(state, batch.obs, config))
+            around = networks.actor(state.actor, scaled(state, batch.obs, config))
         actions = conservative.alternatives(
             key_actions,
             around,
@@ -551,7 +474,7 @@ def update(
     state: SafetyCriticState, batch: Batch, config: SafetyCriticConfig
 ) -> tuple[SafetyCriticState, Metrics]:
     """Algorithm 1, lines 13-31: one step of both critics, actor, refinement and targets."""
-    obs = _scaled(state, batch.obs, config)
+    obs = scaled(state, batch.obs, config)
     learned, metrics = learn_safety(state, batch, config)
     safety = learned.safety
 
@@ -641,14 +564,7 @@ def end_episode(
 
 
 def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticConfig) -> SafetyCriticState:
-    bound = float("inf")
-    if spec.cost_max is not None:
-        bound = spec.cost_max / (1.0 - config.gamma)
-    elif config.safety_output == "bounded":
-        raise ValueError(
-            "safety_output 'bounded' needs the largest cost of one step, which this environment "
-            "does not state: set cost_max or use 'softplus' (--safety-output)"
-        )
+    bound = cost_critic.cost_bound(spec, config)
     key, key_actor, key_reward, key_safety = jax.random.split(key, 4)
     joint = (spec.obs_dim + spec.action_dim, *config.hidden, 1)
     actor = networks.init(key_actor, (spec.obs_dim, *config.hidden, spec.action_dim))
@@ -685,9 +601,8 @@ def act(
 ) -> tuple[jax.Array, dict[str, jax.Array], Metrics]:
     """The action (A,) for one observation, and the parts of the state that acting changes."""
     key, key_noise, key_screen = jax.random.split(state.key, 3)
-    scaled = _scaled(state, obs, config)
     sharp = sharpened(state, obs, config)
-    action = networks.actor(state.actor, scaled[None])[0]
+    action = networks.actor(state.actor, scaled(state, obs, config)[None])[0]
     noise = state.noise
     if explore:
         noise = ornstein_uhlenbeck(noise, key_noise, config.noise_sigma, config.noise_theta)
@@ -723,7 +638,7 @@ def values(
     """
     sharp = sharpened(state, obs, config)
     found = {
-        "q_reward": networks.critic(state.reward, _scaled(state, obs, config), action),
+        "q_reward": networks.critic(state.reward, scaled(state, obs, config), action),
         "q_cost": q_cost(state.safety, sharp, action, state.cost_bound, config),
     }
     if config.uses_influence:
@@ -733,4 +648,4 @@ def values(
 
 def policy(state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig) -> jax.Array:
     """The actor's actions (N, A), without noise or screen."""
-    return networks.actor(state.actor, _scaled(state, obs, config))
+    return networks.actor(state.actor, scaled(state, obs, config))

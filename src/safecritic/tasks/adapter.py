@@ -21,6 +21,8 @@ import numpy as np
 from gymnasium.spaces import Box, flatten, flatten_space
 from gymnasium.utils import RecordConstructorArgs
 
+from safecritic.tasks import registry
+
 Cost = Callable[[Any, np.ndarray, dict[str, Any]], float]
 
 SUCCESS_KEYS = ("success", "is_success", "goal_met")
@@ -80,6 +82,28 @@ def adapt(
     ):
         return env
     return Adapted(env, cost_key, cost)
+
+
+def make_env(env: str | gymnasium.Env) -> tuple[Any, str]:
+    """The environment as the methods want it, and its name."""
+    if not isinstance(env, str):
+        name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+        return adapt(env), registry.get(name).name if is_ours(name) else name
+    if is_ours(env):
+        name = registry.get(env).name
+        return adapt(registry.make(name)), name
+    if ":" in env or env in gymnasium.registry:
+        return adapt(gymnasium.make(env)), env.rpartition(":")[2]
+    registry.get(env)  # raises, naming the nearest
+    raise AssertionError
+
+
+def is_ours(name: str) -> bool:
+    """Whether this is the name or id of one of the six tasks."""
+    try:
+        return registry.get(name) is not None
+    except ValueError:
+        return False
 
 
 class Adapted(gymnasium.Wrapper, RecordConstructorArgs):

@@ -1,0 +1,205 @@
+"""PID-Lagrangian control (Stooke, Achiam, Abbeel, 2020) on DDPG.
+
+    reward critic  as in DDPG
+    cost critic    minimise 1/2 (Q_C(s, a) - y)^2, y = c + gamma Q_C'(s', pi'(s'))
+    actor          minimise (-Q_R(s, pi(s)) + multiplier Q_C(s, pi(s))) / (1 + multiplier)
+    multiplier     a PID controller on the episodes' cost above the limit (``duals.pid_step``)
+
+Deviations from its paper: DDPG in the place of PPO, so the controller moves once per episode and
+not once per batch of rollouts, and the gains are smaller to match. The cost critic is the one of SC
+(``agents/cost_critic.py``): the two differ in the multiplier, the rescaling, the KL and the screen.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from safecritic import duals, networks
+from safecritic.agents import common, cost_critic, ddpg
+from safecritic.agents.common import Scaler
+from safecritic.agents.cost_critic import CostCriticConfig, scaled, sharpened
+from safecritic.agents.ddpg import observe, policy
+from safecritic.critics import bellman
+from safecritic.duals import PID, Gains
+from safecritic.networks import EnvSpec, Members, Params
+from safecritic.replay import Batch
+
+__all__ = ["act", "end_episode", "init", "observe", "policy", "update", "validate", "values"]
+
+Metrics = dict[str, jax.Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PIDLagConfig(CostCriticConfig):
+    """Settings of PID-Lag."""
+
+    kp: float = 0.05
+    ki: float = 1e-3
+    kd: float = 0.01
+    p_smoothing: float = 0.95  # its authors' code
+    d_smoothing: float = 0.95  # its authors' code
+    derivative_delay: int = 10  # its authors' code; episodes
+    integral_max: float = 100.0
+    multiplier_init: float = 0.0
+    rescale_actor_loss: bool = True  # divide by 1 + multiplier
+
+    @property
+    def gains(self) -> Gains:
+        return Gains(
+            p=self.kp,
+            i=self.ki,
+            d=self.kd,
+            p_smoothing=self.p_smoothing,
+            d_smoothing=self.d_smoothing,
+            integral_max=self.integral_max,
+        )
+
+
+class PIDLagState(NamedTuple):
+    actor: Params
+    reward: Params
+    safety: Members
+    target_actor: Params
+    target_reward: Params
+    target_safety: Members
+    actor_opt: Any
+    reward_opt: Any
+    safety_opt: Any
+    multiplier: jax.Array
+    pid: PID
+    cost_bound: jax.Array  # c_max / (1 - gamma), infinite if unknown
+    scaler: Scaler
+    noise: jax.Array
+    key: jax.Array
+    step: jax.Array
+
+
+def validate(config: PIDLagConfig) -> None:
+    """Refuse settings no run could start with."""
+    cost_critic.validate(config)
+    common.require_not_negative(config, "kp", "ki", "kd", "multiplier_init")
+    common.require_positive(config, "derivative_delay", "integral_max")
+    for name in ("p_smoothing", "d_smoothing"):
+        weight = getattr(config, name)
+        common.require(0 <= weight < 1, name, "in [0, 1)", weight)
+
+
+def cost_loss(
+    members: Members,
+    obs: jax.Array,
+    action: jax.Array,
+    targets: jax.Array,
+    bound: jax.Array,
+    config: PIDLagConfig,
+) -> tuple[jax.Array, Metrics]:
+    q = cost_critic.fitted_value(networks.critics(members, obs, action), bound, config)
+    value = bellman.loss(q, targets)
+    return value, {
+        "safety/loss": value,
+        "safety/q_mean": cost_critic.joint_value(q, config).mean(),
+        "safety/target_mean": targets.mean(),
+    }
+
+
+def actor_loss(
+    params: Params,
+    reward: Params,
+    safety: Members,
+    obs: jax.Array,
+    sharp: jax.Array,
+    lam: jax.Array,
+    bound: jax.Array,
+    config: PIDLagConfig,
+) -> tuple[jax.Array, Metrics]:
+    """(-Q_R + lam Q_C) / (1 + lam), mean over states."""
+    action = networks.actor(params, obs)
+    reward_part = networks.critic(reward, obs, action).mean()
+    cost_part = cost_critic.q_cost(safety, sharp, action, bound, config).mean()
+    value = -reward_part + lam * cost_part
+    if config.rescale_actor_loss:
+        value = value / (1.0 + lam)
+    return value, {
+        "actor/loss": value,
+        "actor/q_reward": reward_part,
+        "actor/q_cost": cost_part,
+    }
+
+
+def update(state: PIDLagState, batch: Batch, config: PIDLagConfig) -> tuple[PIDLagState, Metrics]:
+    """One step of both critics, the actor and the targets."""
+    obs = scaled(state, batch.obs, config)
+    sharp = sharpened(state, batch.obs, config)
+    targets = cost_critic.batch_targets(state, batch, config)
+    gradient, metrics = jax.grad(cost_loss, has_aux=True)(
+        state.safety, sharp, batch.action, targets, state.cost_bound, config
+    )
+    safety, safety_opt = common.adam_step(
+        state.safety, gradient, state.safety_opt, config.safety_lr
+    )
+    reward, reward_opt, reward_metrics = ddpg.reward_step(state, batch, config)
+
+    slope, actor_metrics = jax.grad(actor_loss, has_aux=True)(
+        state.actor, reward, safety, obs, sharp, state.multiplier, state.cost_bound, config
+    )
+    actor, actor_opt = common.adam_step(state.actor, slope, state.actor_opt, config.actor_lr)
+    state = state._replace(
+        actor=actor,
+        reward=reward,
+        safety=safety,
+        target_actor=networks.track(state.target_actor, actor, config.tau),
+        target_reward=networks.track(state.target_reward, reward, config.tau),
+        target_safety=networks.track(state.target_safety, safety, config.safety_tau),
+        actor_opt=actor_opt,
+        reward_opt=reward_opt,
+        safety_opt=safety_opt,
+        step=state.step + 1,
+    )
+    metrics |= reward_metrics | actor_metrics
+    return state, metrics | {
+        "dual/multiplier": state.multiplier,
+        "dual/integral": state.pid.integral,
+    }
+
+
+def end_episode(
+    state: PIDLagState, episode_cost: jax.Array, config: PIDLagConfig
+) -> tuple[PIDLagState, Metrics]:
+    """The controller's step with the episode's undiscounted cost; resets the noise."""
+    lam, pid = duals.pid_step(state.pid, episode_cost, config.cost_limit, config.gains)
+    state = state._replace(multiplier=lam, pid=pid, noise=jnp.zeros_like(state.noise))
+    return state, {"dual/multiplier": lam}
+
+
+def init(key: jax.Array, spec: EnvSpec, config: PIDLagConfig) -> PIDLagState:
+    """DDPG's own start from the same key, and a cost critic beside it."""
+    joint = (spec.obs_dim + spec.action_dim, *config.hidden, 1)
+    safety = networks.init_members(jax.random.fold_in(key, 1), joint, config.safety_critics)
+    return PIDLagState(
+        **ddpg.init(key, spec, config)._asdict(),
+        safety=safety,
+        target_safety=jax.tree.map(jnp.copy, safety),
+        safety_opt=optax.adam(config.safety_lr).init(safety),
+        multiplier=jnp.asarray(config.multiplier_init, jnp.float32),
+        pid=duals.pid_init(config.multiplier_init, config.derivative_delay),
+        cost_bound=jnp.asarray(cost_critic.cost_bound(spec, config), jnp.float32),
+    )
+
+
+def act(
+    state: PIDLagState, obs: jax.Array, config: PIDLagConfig, explore: bool
+) -> tuple[jax.Array, dict[str, jax.Array], Metrics]:
+    """DDPG's action, and Q_C of it."""
+    action, parts, _ = ddpg.act(state, obs, config, explore)
+    sharp = sharpened(state, obs[None], config)
+    q = cost_critic.q_cost(state.safety, sharp, action[None], state.cost_bound, config)
+    return action, parts, {"q_cost": q[0]}
+
+
+def values(state: PIDLagState, obs: jax.Array, action: jax.Array, config: PIDLagConfig) -> Metrics:
+    """Q_R and Q_C of observations (N, O) and actions (N, A)."""
+    sharp = sharpened(state, obs, config)
+    q_cost = cost_critic.q_cost(state.safety, sharp, action, state.cost_bound, config)
+    return ddpg.values(state, obs, action, config) | {"q_cost": q_cost}

@@ -1,0 +1,62 @@
+"""Every constrained method finds the constrained optimum of a problem where it is known."""
+
+import numpy as np
+import pytest
+
+from probes import Road
+from safecritic.api import CLASSES
+
+OFF_POLICY = {
+    "hidden": (32, 32),
+    "learning_starts": 300,
+    "gamma": 0.5,  # a step's grip says nothing of the next
+    "tau": 0.02,
+    "noise_sigma": 0.05,
+}
+CRITIC = OFF_POLICY | {"safety_n_step": 1, "safety_tau": 0.02}
+SAFETY = CRITIC | {"multiplier_lr": 0.02, "kl_weight": 0.02}
+
+RUNS = {
+    "ddpg": (3_000, OFF_POLICY),
+    "pid-lag": (6_000, CRITIC | {"ki": 0.02}),
+    "rcpo": (6_000, OFF_POLICY | {"multiplier_lr": 0.02}),
+    "cpo": (48_000, {"hidden": (32, 32), "gamma": 0.9, "rollout_steps": 2_000, "rollout_envs": 2}),
+    "sc": (6_000, SAFETY),
+    "csc": (6_000, SAFETY),
+    "usc": (6_000, SAFETY),
+}
+
+
+def trained(name):
+    steps, settings = RUNS[name]
+    agent = CLASSES[name]("probes:Road-v0", seed=0, cost_limit=Road.LIMIT, **settings)
+    return agent.learn(steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in RUNS if name != "ddpg"])
+def test_ends_at_the_budget_with_the_best_reward(name):
+    agent = trained(name)
+    costs = [row["cost"] for row in agent.recent_episodes]
+    deployed = agent.evaluate(episodes=100).means
+    assert np.mean(costs) == pytest.approx(Road.LIMIT, rel=0.1)
+    assert deployed["cost"] == pytest.approx(Road.LIMIT, rel=0.1)
+    assert deployed["reward"] == pytest.approx(Road.BEST, rel=0.1)
+
+
+@pytest.mark.slow
+def test_ddpg_does_not():
+    deployed = trained("ddpg").evaluate(episodes=100).means
+    assert deployed["cost"] > 3 * Road.LIMIT
+    assert deployed["reward"] > 1.5 * Road.BEST
+
+
+def test_the_optimum_is_what_the_probe_says():
+    """The stated policy costs the limit and earns the stated reward; faster on good grip loses."""
+    grip = np.random.default_rng(0).uniform(0.5, 1.5, 400_000)
+    speed = 1.0 / (2.0 * Road.MULTIPLIER * grip)
+    assert speed.max() <= 1.0
+    assert 10 * np.mean(grip * speed**2) == pytest.approx(Road.LIMIT, rel=2e-3)
+    assert 10 * np.mean(speed) == pytest.approx(Road.BEST, rel=2e-3)
+    same = np.sqrt(Road.LIMIT / 10 / grip.mean())  # one speed for every grip, the same cost
+    assert 10 * same < 0.97 * Road.BEST
