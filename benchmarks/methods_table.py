@@ -44,11 +44,12 @@ def finished(run: Path, steps: int) -> bool:
 def one_run(options: argparse.Namespace, method: str, seed: int, core: int) -> str:
     run = options.out / f"{method}-{options.task}-seed{seed}"
     started = time.perf_counter()
-    if not finished(run, options.steps):
+    steps = options.steps or METHODS[method].steps
+    if not finished(run, steps):
         if (run / "checkpoint").is_dir():
             safecritic("train", "--resume", run, core=core)
         else:
-            chosen = ("--steps", options.steps, "--seed", seed, "--out", run, "--overwrite")
+            chosen = ("--steps", steps, "--seed", seed, "--out", run, "--overwrite")
             safecritic("train", method, options.task, *chosen, core=core)
     if not (run / "evaluation.json").is_file():
         safecritic("evaluate", run, "--episodes", options.episodes, core=core)
@@ -78,12 +79,12 @@ def cell(values: list[float], digits: int, percent: bool = False) -> str:
 
 
 def print_table(options: argparse.Namespace) -> None:
-    print(f"\n{options.task}, {options.steps} steps, seeds {options.seeds}, mean ± standard error")
+    print(f"\n{options.task}, seeds {options.seeds}, mean ± standard error")
     print(
-        "| method | success % | reward | cost | deployed success % | deployed cost | AUC "
+        "| method | steps | success % | reward | cost | deployed success % | deployed cost | AUC "
         "| Q_C / realised (least seed) | u against error |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for method in options.methods:
         runs = {seed: options.out / f"{method}-{options.task}-seed{seed}" for seed in options.seeds}
         done = {s: row_of(run) for s, run in runs.items() if (run / "evaluation.json").is_file()}
@@ -100,6 +101,7 @@ def print_table(options: argparse.Namespace) -> None:
             pooled = (steps * column("q_mean")).sum() / (steps * column("realised_mean")).sum()
             ratio = f"{pooled:.2f} ({min(column('ratio')):.2f})"
         cells = [
+            f"{options.steps or METHODS[method].steps:,}",
             cell(column("success"), 1, percent=True),
             cell(column("reward"), 2),
             cell(column("cost"), 2),
@@ -119,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/table"))
     parser.add_argument("--task", default="CarGoal1")
-    parser.add_argument("--steps", type=int, default=60_000)
+    parser.add_argument("--steps", type=int, help="default: what the method needs")
     parser.add_argument("--episodes", type=int, default=100, help="deployment episodes per run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--methods", nargs="+", default=list(METHODS))

@@ -1,5 +1,6 @@
 """The command line as a user meets it; stopping and resuming with real processes and signals."""
 
+import inspect
 import json
 import os
 import re
@@ -312,3 +313,12 @@ def test_every_logged_number_is_explained() -> None:
         names |= set(compiled(method.agent, config, EnvSpec(4, 2)).metrics)
     assert names - explained == set()
     assert explained - names == set()
+
+
+def test_every_setting_is_explained() -> None:
+    """The comment beside a setting is what --help says of it."""
+    for method in methods.METHODS.values():
+        for kind in method.config.__mro__[:-1]:
+            for line in inspect.getsource(kind).splitlines():
+                if re.match(r"    \w+: .* = ", line):
+                    assert "  # " in line, f"{kind.__name__}: {line.strip()}"

@@ -93,7 +93,7 @@ _TABLE = (
         config=cpo.CPOConfig,
         paper={"observation_scaling": "none"},
         on_policy=True,
-        steps=1_000_000,
+        steps=500_000,
     ),
     Method(
         "rcpo",

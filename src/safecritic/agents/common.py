@@ -22,12 +22,12 @@ LEAST_VARIANCE = 1e-4  # a nearly constant input is not blown up
 class Common:
     """Settings of every method; names follow Stable-Baselines3."""
 
-    gamma: float = 0.95
-    hidden: tuple[int, ...] = (256, 256)
-    critic_lr: float = 1e-3
-    batch_size: int = 64
-    cost_limit: float = 1.0
-    observation_scaling: str = "running"  # paper: none
+    gamma: float = 0.95  # discount of reward and cost
+    hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers of every network
+    critic_lr: float = 1e-3  # step size of the reward critic
+    batch_size: int = 64  # samples of an update
+    cost_limit: float = 1.0  # budget: undiscounted cost of an episode
+    observation_scaling: str = "running"  # by running mean and spread, or "none" (paper)
 
     @property
     def warm_up(self) -> int:
@@ -39,13 +39,13 @@ class Common:
 class OffPolicy(Common):
     """Settings of the methods that learn from a replay, an update per step."""
 
-    tau: float = 5e-3
-    buffer_size: int = 200_000
-    learning_starts: int = 1_000  # not printed
-    actor_lr: float = 3e-4  # paper: 2e-3
-    noise_sigma: float = 0.2
-    noise_theta: float = 0.15  # not printed: DDPG's value
-    n_step: int = 1
+    tau: float = 5e-3  # rate at which target networks follow
+    buffer_size: int = 200_000  # transitions in the replay
+    learning_starts: int = 1_000  # random steps before the first update; not printed
+    actor_lr: float = 3e-4  # step size of the actor; paper: 2e-3
+    noise_sigma: float = 0.2  # of the Ornstein-Uhlenbeck exploration noise
+    noise_theta: float = 0.15  # its pull to 0; not printed: DDPG's value
+    n_step: int = 1  # steps of reward in a target
     costly_share: float = 0.0  # share of a batch drawn among transitions with cost > 0
 
     @property

@@ -23,14 +23,14 @@ VALUES = ("max", "mean")
 class CostCriticConfig(OffPolicy):
     """Settings of Q_C; the paper's value stands where ours differs."""
 
-    costly_share: float = 0.25  # paper: 0
-    safety_critics: int = 1  # or 2, the larger of which is the target
-    safety_value: str = "max"  # what two critics are reduced to for actor, screen and influence
-    safety_output: str = "clipped"  # paper: linear
-    output_sharpness: float = 5.0  # of a softplus; not in the paper
-    safety_lr: float = 1e-3
-    safety_tau: float = 5e-3
-    safety_n_step: int = 5  # paper: 1
+    costly_share: float = 0.25  # of a batch, drawn where cost > 0; paper: 0
+    safety_critics: int = 1  # 1 or 2; of two the larger is the target
+    safety_value: str = "max"  # max or mean of two critics, for actor, screen and influence
+    safety_output: str = "clipped"  # clipped, softplus, bounded or linear (paper)
+    output_sharpness: float = 5.0  # of softplus and bounded; not in the paper
+    safety_lr: float = 1e-3  # step size of Q_C
+    safety_tau: float = 5e-3  # rate at which its target follows
+    safety_n_step: int = 5  # steps of cost in a target; paper: 1
     sharpening: float = 8.0  # paper: 1; power of inputs that are a closeness (lidars)
     sharpening_gain: float = 0.3  # of all other inputs, if there is sharpening
 

@@ -35,23 +35,23 @@ Metrics = dict[str, jax.Array]
 
 @dataclass(frozen=True, kw_only=True)
 class CPOConfig(Common):
-    """Settings of CPO; where a source is named it is its authors' later code."""
+    """Settings of CPO."""
 
-    gamma: float = 0.99
-    hidden: tuple[int, ...] = (64, 64)
+    gamma: float = 0.99  # discount of reward and cost
+    hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers of every network
     batch_size: int = 128  # of the value regression
     rollout_steps: int = 8_000  # between two updates, over all environments
-    rollout_envs: int = 8
+    rollout_envs: int = 8  # environments
     rollout_workers: int = 0  # processes that step them; 0: one per core; no effect on results
-    gae_lambda: float = 0.97
-    cost_gae_lambda: float = 0.97
-    max_kl: float = 0.01
-    cg_iterations: int = 10
-    cg_damping: float = 0.1
-    backtrack: float = 0.8
-    line_search_steps: int = 10
-    value_epochs: int = 8
-    std_init: float = 0.6  # of the policy, about exp(-0.5)
+    gae_lambda: float = 0.97  # of the reward's advantages
+    cost_gae_lambda: float = 0.97  # of the cost's
+    max_kl: float = 0.01  # size of the trust region
+    cg_iterations: int = 10  # of conjugate gradients
+    cg_damping: float = 0.1  # added to the Fisher matrix
+    backtrack: float = 0.8  # by which the line search shrinks a step
+    line_search_steps: int = 10  # tries before no step is taken
+    value_epochs: int = 8  # of the value regression, per rollout
+    std_init: float = 0.6  # spread of the policy at the start
 
     @property
     def warm_up(self) -> int:

@@ -36,14 +36,14 @@ Metrics = dict[str, jax.Array]
 class PIDLagConfig(CostCriticConfig):
     """Settings of PID-Lag."""
 
-    kp: float = 0.05
-    ki: float = 1e-3
-    kd: float = 0.01
-    p_smoothing: float = 0.95  # its authors' code
-    d_smoothing: float = 0.95  # its authors' code
-    derivative_delay: int = 10  # its authors' code; episodes
-    integral_max: float = 100.0
-    multiplier_init: float = 0.0
+    kp: float = 0.05  # gain of the smoothed cost above the limit
+    ki: float = 1e-3  # of its integral, per episode
+    kd: float = 0.01  # of the rise of the smoothed cost
+    p_smoothing: float = 0.95  # weight of the old average; its authors' code
+    d_smoothing: float = 0.95  # the same for the derivative; its authors' code
+    derivative_delay: int = 10  # episodes over which the rise is taken; its authors' code
+    integral_max: float = 100.0  # largest integral
+    multiplier_init: float = 0.0  # integral at the start
     rescale_actor_loss: bool = True  # divide by 1 + multiplier
 
     @property

@@ -33,9 +33,9 @@ Metrics = dict[str, jax.Array]
 class RCPOConfig(OffPolicy):
     """Settings of RCPO."""
 
-    multiplier_init: float = 0.0  # its paper's
-    multiplier_lr: float = 1e-3  # of an episode's cost above the limit
-    multiplier_max: float = 100.0  # the projection of its Eq. 7
+    multiplier_init: float = 0.0  # of the cost in the reward, at first; its paper's
+    multiplier_lr: float = 1e-3  # per episode and unit of cost above the limit
+    multiplier_max: float = 100.0  # largest multiplier: its projection
 
 
 class RCPOState(NamedTuple):

@@ -56,48 +56,48 @@ OBJECTIVES = ("bellman", "conservative", "uncertain")
 class SafetyCriticConfig(CostCriticConfig):
     """Settings of the safety critics; the paper's value stands where ours differs."""
 
-    objective: str = "uncertain"
+    objective: str = "uncertain"  # bellman (SC), conservative (CSC) or uncertain (USC)
 
     # Eq. 1: influence
-    reference: str = "replay"  # paper: batch
+    reference: str = "replay"  # what Eq. 1 compares with: replay, or batch (paper)
     damping: float = 1e-6  # d, for the reference "batch"
     replay_damping: float = 1e-3  # relative to the mean curvature, for the reference "replay"
-    curvature_decay: float = 0.999
+    curvature_decay: float = 0.999  # of the running curvature, per update
     curvature_refresh: int = 50  # updates between two factorisations
 
     # Eq. 3: conservative term
-    conservative_form: str = "band"  # paper: printed
-    conservative_weight: float = 5e-3  # paper: 1e-3, reading the table's alpha as this weight
+    conservative_form: str = "band"  # band, hinge, mirrored, flipped or printed (paper)
+    conservative_weight: float = 5e-3  # paper: 1e-3, reading its alpha as this weight
     conservative_gradient: str = "sampled"  # or "exact": the same in expectation
     push_data: bool = False  # paper: True; the data's own value is pushed down as well
-    alternatives: int = 8  # m, not printed
-    alternatives_from: str = "uniform"
+    alternatives: int = 8  # other actions per sample, m; not printed
+    alternatives_from: str = "uniform"  # uniform over the box, or around the policy
     alternatives_spread: float = 0.2  # of the noise around the policy, for "policy"
     sigma_epsilon: float = 1e-2  # eps beside sigma, not printed
 
     # Eq. 5 and 7: actor and multiplier
-    multiplier_init: float = 0.5  # paper: 1
-    multiplier_lr: float = 1e-3  # not printed
-    kl_weight: float = 1e-3  # paper: 1e-6, the table's delta
+    multiplier_init: float = 0.5  # of Q_C in the actor's loss, at first; paper: 1
+    multiplier_lr: float = 1e-3  # per episode and unit of cost above the limit; not printed
+    kl_weight: float = 1e-3  # of the distance to the lagging actor; paper: 1e-6, its delta
     kl_sigma: float = 0.2  # spread of the Gaussians: the exploration noise's
     rescale_actor_loss: bool = False  # divide by 1 + multiplier
 
     # Algorithm 1: screening
-    screen: bool = True
-    tolerance: float = 3.0  # paper: 0.3
-    screen_candidates: int = 16  # N, not printed
-    screen_from: str = "ou"
-    screen_spread: float = 0.2
+    screen: bool = True  # screen actions, in training and when deployed
+    tolerance: float = 3.0  # Q_C above which an action is screened; paper: 0.3
+    screen_candidates: int = 16  # actions tried, N; not printed
+    screen_from: str = "ou"  # ou: noise around the action, or uniform over the box
+    screen_spread: float = 0.2  # of that noise
 
     # Eq. 8-10: refinement; nothing but "every update" is printed
-    refinement: bool = False
-    refine_target: str = "bellman"  # paper: cost
-    refine_top: int = 8  # n
-    refine_neighbours: int = 5  # K
-    refine_lr: float = 1e-3
+    refinement: bool = False  # of the most uncertain samples: USC against USC (NR)
+    refine_target: str = "bellman"  # of the neighbours: bellman target, or one-step cost (paper)
+    refine_top: int = 8  # samples refined, n
+    refine_neighbours: int = 5  # of each, K
+    refine_lr: float = 1e-3  # step size of Eq. 10
     refine_clip: float = 1.0  # paper: 0, no limit to the length of the gradient
-    refine_beta: float = 1.0
-    refine_epsilon: float = 1e-2
+    refine_beta: float = 1.0  # weight of the distance to the target critic in Eq. 9
+    refine_epsilon: float = 1e-2  # distance up to which that costs nothing
     refine_confident: bool = True  # neighbours among the top n are left out
     refine_block: int = 256  # candidates: a random block of the replay
     refine_reach: int = 8  # and this many rows on either side of the sample
