@@ -212,6 +212,7 @@ def assert_same(run: Path, whole: Path) -> None:
             assert a[name].tobytes() == b[name].tobytes(), name
 
 
+@pytest.mark.slow
 def test_ctrl_c_then_kill_9_and_the_run_is_still_the_uninterrupted_one(there: Path) -> None:
     planned = ["--steps", "1000000", "--checkpoint-every", "250"]
     process = start("train", "ddpg", TASK, *FLAGS, *planned, cwd=there)

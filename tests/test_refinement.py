@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from safecritic import methods, networks, replay
-from safecritic.agents import safety_critic
+from safecritic.agents import cost_critic, safety_critic
 from safecritic.critics import refinement
 from safecritic.networks import EnvSpec
 
@@ -176,7 +176,7 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
 
     def loss(params):
         z = networks.forward(params[0], x)[:, 0]
-        q = safety_critic.cost_value(z, agent.cost_bound, config)
+        q = cost_critic.cost_value(z, agent.cost_bound, config)
         return jnp.mean((q - wanted) ** 2) / 2
 
     gradient = jax.jit(jax.grad(loss))(agent.safety)

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from safecritic import _jax  # noqa: F401
 from safecritic.networks import Tree
@@ -59,5 +58,6 @@ def step(params: Tree, gradient: Tree, lr: float, longest: float) -> Tree:
     """
     factor = jnp.asarray(lr, jnp.float32)
     if longest > 0:
-        factor *= jnp.minimum(1.0, longest / jnp.maximum(optax.global_norm(gradient), 1e-12))
+        length = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(gradient)))
+        factor *= jnp.minimum(1.0, longest / jnp.maximum(length, 1e-12))
     return jax.tree.map(lambda p, g: p - factor * g, params, gradient)
