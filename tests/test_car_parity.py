@@ -144,6 +144,7 @@ def test_observation_and_contacts_at_stored_states(task, env):
     assert np.mean(np.array(accelerometer) < 1e-2) >= 0.95
 
 
+@pytest.mark.slow
 def test_one_step_from_every_stored_state(task, env):
     free_errors: dict[str, list[float]] = {name: [] for name in ("xy", "lidar", "boxes", *BLOCKS)}
     touch_errors: dict[str, list[tuple[float, float]]] = {"vases": [], "gremlins": []}

@@ -277,6 +277,7 @@ def film(count):
         )
 
 
+@pytest.mark.slow
 def test_gif_is_small_and_true_to_the_frames(tmp_path):
     frames = list(film(100))
     save_animation(frames, tmp_path / "film.gif", fps=25)

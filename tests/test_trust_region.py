@@ -38,11 +38,13 @@ def solution(h, g, b, c, delta):
     return found.x
 
 
-def our_step(h, g, b, c):
-    h, g, b = (jnp.asarray(x, jnp.float64) for x in (h, g, b))
-    return trust_region.constrained_step(
-        lambda v: h @ v, g, b, jnp.asarray(c, jnp.float64), DELTA, iterations=40
-    )
+@jax.jit
+def compiled_step(h, g, b, c):
+    return trust_region.constrained_step(lambda v: h @ v, g, b, c, DELTA, iterations=40)
+
+
+def our_step(*problem):
+    return compiled_step(*(jnp.asarray(x, jnp.float64) for x in problem))
 
 
 # How far c lies from the limit, in units of the largest change of cost within the trust region.
@@ -134,8 +136,10 @@ def test_fisher_product_equals_the_explicit_matrix():
 
     precision = jnp.concatenate([jnp.exp(-2 * flat[6:]), jnp.full(2, 2.0)])
     product = trust_region.fisher_product(outputs, flat, precision, damping=0.3)
-    explicit = jax.hessian(kl)(flat) + 0.3 * jnp.eye(8)
-    np.testing.assert_allclose(jax.vmap(product)(jnp.eye(8)), explicit, rtol=1e-6, atol=1e-9)
+    explicit = jax.jit(jax.hessian(kl))(flat) + 0.3 * jnp.eye(8)
+    np.testing.assert_allclose(
+        jax.jit(jax.vmap(product))(jnp.eye(8)), explicit, rtol=1e-6, atol=1e-9
+    )
 
 
 def searched(measure, case=BOUNDARY, c=-0.1, tries=10):

@@ -95,6 +95,7 @@ def logged(file: Path) -> SimpleNamespace:
     return found
 
 
+@pytest.mark.slow
 def test_wandb_gets_the_tables_and_a_resumed_run_goes_on(offline: Path) -> None:
     run = Path("runs") / "one"
     agent = SC(TASK, seed=3, **SMALL)
@@ -124,6 +125,7 @@ def test_wandb_gets_the_tables_and_a_resumed_run_goes_on(offline: Path) -> None:
     assert json.loads((run / "wandb.json").read_text()) == kept
 
 
+@pytest.mark.slow
 def test_from_the_command_line(offline: Path) -> None:
     run = Path("runs/ddpg-KeptPoint-v0-seed0")
     assert cli.main(["train", "ddpg", TASK, *FLAGS, "--steps", "150", "--wandb", "probes"]) == 0
