@@ -245,6 +245,36 @@ def test_ctrl_c_then_kill_9_and_the_run_is_still_the_uninterrupted_one(there: Pa
     assert_same(run, there / "whole")
 
 
+@pytest.mark.slow
+def test_cpo_with_workers_goes_on_after_ctrl_c_and_kill_9(there: Path) -> None:
+    small = ["--hidden", "16", "--batch-size", "40", "--rollout-steps", "400"]
+    small += ["--rollout-envs", "4", "--checkpoint-every", "800"]
+    long = ["--steps", "10000000", "--rollout-workers", "2", "--out", "run"]
+    index = there / "run" / "checkpoint" / "checkpoint.json"
+    process = start("train", "cpo", TASK, *small, *long, cwd=there)
+    wait_for(process, index.exists)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+
+    before = index.read_text()
+    process = start(*out.splitlines()[-1].split()[1:], cwd=there)
+    wait_for(process, lambda: index.read_text() != before)
+    process.kill()
+    process.communicate()
+    kept = checkpoint.load(there / "run" / "checkpoint")[1]["step"]
+    process = start("train", "--resume", "run", "--steps", str(kept + 1200), cwd=there)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+
+    alone = ["--steps", str(kept + 1200), "--rollout-workers", "1", "--out", "whole"]
+    process = start("train", "cpo", TASK, *small, *alone, cwd=there)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert_same(there / "run", there / "whole")
+
+
 def test_a_damaged_checkpoint_is_refused_in_one_line(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
