@@ -126,11 +126,11 @@ class Agent:
         going_on = self.run_folder is not None and path.resolve() == self.run_folder.resolve()
         if not going_on:
             prepare(path, overwrite)
-        folder = RunFolder(path, self.training.compiled.metrics)
+        description = self._description() | {"steps": until, "every": asdict(every)}
+        folder = RunFolder(path, self.training.compiled.metrics, description)
         if going_on and self._tables is not None:
             folder.cut_back(self._tables)
         self.run_folder, self._tables = path, None
-        folder.write_config(self._description() | {"steps": until, "every": asdict(every)})
         return folder
 
     def _description(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ safecritic train usc CarGoal1 --steps 60000 --seed 0
 safecritic train --resume runs/usc-CarGoal1-seed0
 safecritic evaluate runs/usc-CarGoal1-seed0 --episodes 10
 safecritic show runs/usc-CarGoal1-seed0
+safecritic study quick.toml
 safecritic tasks
 safecritic methods
 """
@@ -185,6 +186,91 @@ def show(arguments: list[str]) -> int:
     return 0
 
 
+def study(arguments: list[str]) -> int:
+    """Run methods x tasks x seeds from a TOML file; running it again goes on."""
+    options = _parse(Study, "study", arguments)
+    from safecritic import study as studies
+    from safecritic import study_driver
+
+    with explained():
+        path = studies.find(options.file)
+        jobs = studies.read(path)
+        if options.workers < 0:
+            raise UsageError(f"workers must be >= 0, got {options.workers} (--workers)")
+        out = options.out or Path("studies") / path.stem
+        watch = _StudyTable(len(jobs))
+        print(f"{len(jobs)} runs of {path.name}, in {out}")
+        again = f"safecritic study {shlex.quote(str(options.file))} --out {shlex.quote(str(out))}"
+        try:
+            with watch:
+                found = study_driver.run(out, jobs, path.name, options.workers, watch.show)
+        except KeyboardInterrupt:
+            print(f"\nstopped; the runs are saved. Go on with\n  {again}")
+            return INTERRUPTED
+    failed = [one for one in found if one.state == "failed"]
+    for one in failed:
+        print(f"failed: {one.job.name}: {one.error}", file=sys.stderr)
+        print(f"  more in {out / 'runs' / one.job.name / 'error.txt'}", file=sys.stderr)
+    print(f"{len(found) - len(failed)} of {len(found)} runs are done")
+    return FAILED if failed else 0
+
+
+class _StudyTable:
+    """A live table of the runs in a terminal, a line for each that ended elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        from rich.console import Console
+
+        self.console, self.total, self.live = Console(), total, None
+
+    def __enter__(self) -> Any:
+        from rich.live import Live
+
+        if self.console.is_terminal:
+            live: Any = Live(console=self.console, refresh_per_second=4, transient=True)
+            self.live = live.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.live is not None:
+            self.live.__exit__(*error)
+
+    def show(self, driver: Any, ended: list[Any]) -> None:
+        done = sum(one.state == "done" for one in driver.all)
+        left = driver.left()
+        text = f"{done} of {self.total} done"
+        if left is not None:
+            text += f", {int(left) // 3600}:{int(left) // 60 % 60:02d} h left"
+        for one in ended:
+            about = "  ".join(f"{k} {v:.2f}" for k, v in one.about.items() if k != "step")
+            line = f"{one.state}: {one.job.name}  {one.seconds:.0f} s  {about}  ({text})"
+            self.console.print(line, highlight=False, soft_wrap=True)
+        if self.live is not None:
+            self.live.update(self._table(driver, text))
+
+    def _table(self, driver: Any, text: str) -> Any:
+        from rich import box
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=text)
+        for name in ("run", "state", "steps", "steps/s", "reward", "cost", "success"):
+            table.add_column(name, justify="left" if name in ("run", "state") else "right")
+        active = [one for one in driver.all if one.state in ("running", "deploying", "failed")]
+        waiting = [one for one in driver.all if one.state == "waiting"]
+        for one in [*active, *waiting][: max(self.console.height - 8, 4)]:
+            rate = one.rate
+            table.add_row(
+                one.job.name,
+                one.state,
+                f"{one.step:,}/{one.job.steps:,}" if one.step else "",
+                f"{rate:,.0f}" if rate else "",
+                _number(one.about.get("reward")),
+                _number(one.about.get("cost")),
+                _percent(one.about.get("success")),
+            )
+        return table
+
+
 def tasks(arguments: list[str]) -> int:
     """List the tasks."""
     _parse(Nothing, "tasks", arguments)
@@ -213,6 +299,7 @@ COMMANDS = {
     "train": train,
     "evaluate": evaluate,
     "show": show,
+    "study": study,
     "tasks": tasks,
     "methods": methods,
 }
@@ -269,6 +356,18 @@ class Show:
 
 
 @dataclass
+class Study:
+    """Run methods x tasks x seeds from a TOML file; running it again goes on."""
+
+    file: Path
+    """The study: a file, or the name of a shipped one (quick.toml, paper.toml)."""
+    out: Path | None = None
+    """Folder of the study; default studies/NAME."""
+    workers: int = 0
+    """Runs at a time, each on a core of its own; 0: one per core."""
+
+
+@dataclass
 class Train:
     """Train a method on a task, in a run folder with tables, checkpoints and curves."""
 
@@ -315,7 +414,7 @@ def _train_options(settings: Any, steps: int) -> type:
     return made
 
 
-POSITIONAL = {"run": Path, "method": str, "task": str}
+POSITIONAL = {"run": Path, "method": str, "task": str, "file": Path}
 
 
 def _parse(kind: type, command: str, arguments: list[str]) -> Any:

@@ -77,12 +77,17 @@ def versions() -> dict[str, str]:
 class RunFolder:
     """The files of one run; open for one process at a time."""
 
-    def __init__(self, path: str | Path, metrics: tuple[str, ...]):
+    def __init__(
+        self, path: str | Path, metrics: tuple[str, ...], description: dict[str, Any] | None = None
+    ):
         self.path = Path(path)
         self._update_columns = ("step", "time/steps_per_second", *metrics, *FIGURE_COLUMNS)
         with self.writing():
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(self.path)
+            self._lock = lock_folder(self.path)
+            if description is not None:
+                # first of all: a folder without it would not be known as a run
+                self.write_config(description)
             self._episodes = self._table("episodes.csv", EPISODE_COLUMNS)
             self._updates = self._table("updates.csv", self._update_columns)
         self._events: Any = None
@@ -180,10 +185,11 @@ class RunFolder:
 def prepare(path: str | Path, overwrite: bool) -> Path:
     """A new run's folder: must not hold a run already, unless that is to be overwritten."""
     path = Path(path)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    begun = (".lock", "config.json.part")  # all that a run killed at its very start leaves
+    if path.exists() and (not path.is_dir() or any(x.name not in begun for x in path.iterdir())):
         ours = (path / "config.json").is_file()
         if overwrite and ours:
-            if (lock := _lock(path)) is not None:
+            if (lock := lock_folder(path)) is not None:
                 lock.close()
             shutil.rmtree(path)
         elif ours:
@@ -239,7 +245,7 @@ def _cell(name: str, value: float) -> str:
     return str(int(value)) if name in WHOLE else repr(float(value))
 
 
-def _lock(path: Path) -> Any:
+def lock_folder(path: Path) -> Any:
     """Held until the process ends, however it ends; two writers would mix their tables."""
     try:
         import fcntl

@@ -1,0 +1,1 @@
+"""What is measured of finished runs. No JAX here."""

@@ -1,0 +1,94 @@
+"""Summaries over seeds, with intervals. Scores are (tasks, seeds) or (seeds,); NaN is left out.
+
+A few seeds say little about a mean, so beside mean and standard error stand the interquartile mean
+with its bootstrap interval and the chance that one method beats another (Agarwal et al., 2021).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+Scores = np.ndarray
+Statistic = Callable[[list[np.ndarray]], float]
+
+RESAMPLES = 2_000
+
+
+class Interval(NamedTuple):
+    value: float
+    low: float
+    high: float
+
+
+def mean_and_error(values: np.ndarray) -> tuple[float, float]:
+    """Mean, and standard error s / sqrt(n) with s^2 = sum (x - mean)^2 / (n - 1); NaN for n < 2."""
+    known = _known(values)
+    if not len(known):
+        return float("nan"), float("nan")
+    error = float(stats.sem(known)) if len(known) > 1 else float("nan")
+    return float(known.mean()), error
+
+
+def interquartile_mean(values: np.ndarray) -> float:
+    """The mean without the lowest and the highest quarter of the values (their number cut down)."""
+    known = _known(values)
+    return float(stats.trim_mean(known, 0.25)) if len(known) else float("nan")
+
+
+def interval_of_iqm(scores: Scores, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+    """Interquartile mean over all tasks and seeds, with its 95% stratified bootstrap interval."""
+    return _bootstrap(
+        _strata(scores), lambda parts: interquartile_mean(np.concatenate(parts)), seed, resamples
+    )
+
+
+def probability_of_improvement(
+    ours: Scores, theirs: Scores, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval:
+    """Chance that a run of ours scores above a run of theirs, ties counting half; mean over tasks.
+
+    For one task it is U / (n m), U the Mann-Whitney statistic. For a cost, lower is better: pass
+    the negatives.
+    """
+    first, second = _strata(ours), _strata(theirs)
+    if len(first) != len(second):
+        raise ValueError(f"scores of {len(first)} and of {len(second)} tasks cannot be compared")
+    half = len(first)
+
+    def chance(parts: list[np.ndarray]) -> float:
+        pairs = zip(parts[:half], parts[half:], strict=True)
+        return float(np.mean([_above(x, y) for x, y in pairs]))
+
+    return _bootstrap([*first, *second], chance, seed, resamples)
+
+
+def _above(x: np.ndarray, y: np.ndarray) -> float:
+    difference = x[:, None] - y[None, :]
+    return float(np.mean((difference > 0) + 0.5 * (difference == 0)))
+
+
+def _bootstrap(
+    strata: list[np.ndarray], statistic: Statistic, seed: int, resamples: int
+) -> Interval:
+    """95% percentile interval; the seeds of each task are drawn anew among themselves."""
+    if not strata or any(not len(part) for part in strata):
+        return Interval(float("nan"), float("nan"), float("nan"))
+    rng = np.random.default_rng(seed)
+    drawn = [rng.integers(len(part), size=(resamples, len(part))) for part in strata]
+    found = [
+        statistic([part[rows[i]] for part, rows in zip(strata, drawn, strict=True)])
+        for i in range(resamples)
+    ]
+    low, high = np.quantile(found, [0.025, 0.975])
+    return Interval(statistic(strata), float(low), float(high))
+
+
+def _strata(scores: Scores) -> list[np.ndarray]:
+    return [_known(row) for row in np.atleast_2d(np.asarray(scores, np.float64))]
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    flat = np.asarray(values, np.float64).ravel()
+    return flat[~np.isnan(flat)]
