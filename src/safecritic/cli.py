@@ -211,8 +211,54 @@ def study(arguments: list[str]) -> int:
     for one in failed:
         print(f"failed: {one.job.name}: {one.error}", file=sys.stderr)
         print(f"  more in {out / 'runs' / one.job.name / 'error.txt'}", file=sys.stderr)
+    _print_study(out)
     print(f"{len(found) - len(failed)} of {len(found)} runs are done")
     return FAILED if failed else 0
+
+
+def _print_study(out: Path) -> None:
+    """What the finished runs of a study show, also as CSV."""
+    from safecritic.measures import tables
+
+    rows = tables.runs_table(out)
+    if not rows:
+        return
+    summary = tables.summary_table(rows)
+    tables.write_csv(out / "runs.csv", rows)
+    tables.write_csv(out / "summary.csv", summary)
+    cells = {(row["task"], row["method"], row["column"]): row for row in summary}
+
+    def cell(task: str, method: str, name: str, scale: float = 1.0) -> str:
+        row = cells.get((task, method, name))
+        if row is None:
+            return "-"
+        error = row["standard_error"]
+        spread = "" if math.isnan(error) else f" ± {scale * error:.2f}"
+        return f"{scale * row['mean']:.2f}{spread}"
+
+    shown = {
+        "reward": "late_reward",
+        "cost": "late_cost",
+        "success %": "late_success",
+        "deployed reward": "deployed_reward",
+        "deployed cost": "deployed_cost",
+        "deployed success %": "deployed_success",
+    }
+    for task in dict.fromkeys(row["task"] for row in rows):
+        ours = [row for row in rows if row["task"] == task]
+        lines = []
+        for method in dict.fromkeys(row["method"] for row in ours):
+            seeds = str(sum(row["method"] == method for row in ours))
+            values = [
+                cell(task, method, name, 100.0 if "success" in name else 1.0)
+                for name in shown.values()
+            ]
+            lines.append((method, seeds, *values))
+        title = f"{task}: mean ± standard error over seeds; last 100 training episodes, deployment"
+        _print_table(("method", "seeds", *shown), lines, title)
+    print(
+        f"with interquartile means and intervals: {out / 'summary.csv'}; runs: {out / 'runs.csv'}"
+    )
 
 
 class _StudyTable:
