@@ -113,9 +113,9 @@ def test_not_toml_and_not_a_study(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- running it
 
 
-def command(out: Path, file: Path, workers: int = 2) -> dict[str, Any]:
+def command(out: Path, file: Path, *more: str) -> dict[str, Any]:
     paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-    words = ["study", str(file), "--out", str(out), "--workers", str(workers)]
+    words = ["study", str(file), "--out", str(out), *(more or ("--workers", "2"))]
     return {
         "args": [sys.executable, "-m", "safecritic", *words],
         "env": os.environ | {"PYTHONPATH": paths},
@@ -193,6 +193,26 @@ def test_kill_9_of_a_worker_and_of_the_driver_change_nothing(tmp_path: Path) -> 
     assert numbers(out) == expected
     assert "4 of 4 runs are done" in finish(out, file)  # and there is nothing left to do
     assert numbers(out) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_kill_9_of_a_ray_worker_changes_nothing(tmp_path: Path) -> None:
+    """On a real local cluster: the worker Ray runs our task in is killed in the middle."""
+    pytest.importorskip("ray", reason="needs safecritic[ray]")
+    file = write(tmp_path, SMALL.replace("steps = 900", "steps = 6_000"))
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    finish(whole, file)
+    process = subprocess.Popen(**command(out, file, "--ray", "local"))
+    ours = wait_for_a_run(out, process)[0]
+    status = Path(f"/proc/{ours}/status").read_text()
+    parent = int(next(line for line in status.splitlines() if line.startswith("PPid")).split()[1])
+    assert b"one_run" in Path(f"/proc/{parent}/cmdline").read_bytes()
+    os.kill(parent, signal.SIGKILL)
+    text, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, text
+    assert "4 of 4 runs are done" in text
+    assert numbers(out) == numbers(whole)
 
 
 @pytest.mark.slow

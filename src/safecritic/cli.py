@@ -190,7 +190,7 @@ def study(arguments: list[str]) -> int:
     """Run methods x tasks x seeds from a TOML file; running it again goes on."""
     options = _parse(Study, "study", arguments)
     from safecritic import study as studies
-    from safecritic import study_driver
+    from safecritic import study_driver, study_ray
 
     with explained():
         path = studies.find(options.file)
@@ -201,9 +201,14 @@ def study(arguments: list[str]) -> int:
         watch = _StudyTable(len(jobs))
         print(f"{len(jobs)} runs of {path.name}, in {out}")
         again = f"safecritic study {shlex.quote(str(options.file))} --out {shlex.quote(str(out))}"
+        if options.ray is not None:
+            again += f" --ray {shlex.quote(options.ray)}"
         try:
             with watch:
-                found = study_driver.run(out, jobs, path.name, options.workers, watch.show)
+                if options.ray is None:
+                    found = study_driver.run(out, jobs, path.name, options.workers, watch.show)
+                else:
+                    found = study_ray.run(out, jobs, path.name, options.ray, watch.show)
         except KeyboardInterrupt:
             print(f"\nstopped; the runs are saved. Go on with\n  {again}")
             return INTERRUPTED
@@ -411,6 +416,8 @@ class Study:
     """Folder of the study; default studies/NAME."""
     workers: int = 0
     """Runs at a time, each on a core of its own; 0: one per core."""
+    ray: str | None = None
+    """Run it on a Ray cluster: its address, or local (needs safecritic[ray])."""
 
 
 @dataclass

@@ -17,6 +17,7 @@ from typing import Any
 
 from safecritic import study
 from safecritic.callbacks import BaseCallback
+from safecritic.run_folder import RunFolderError, lock_folder, write_json
 from safecritic.study import Job
 
 
@@ -52,6 +53,7 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
 
     run = out / "runs" / job.name
     (run / "error.txt").unlink(missing_ok=True)
+    wait_until_free(run)
     agent = None
     if not study.trained(run, job):
         if (run / "checkpoint").is_dir():
@@ -62,8 +64,6 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
         finished = agent.training.episodes >= (job.train_episodes or float("inf"))
         if finished or agent.num_timesteps >= job.steps:
             # stopped after its last checkpoint and before its summary
-            from safecritic.run_folder import write_json
-
             write_json(run / "summary.json", agent.summary())
         else:
             fresh = agent.run_folder is None
@@ -77,6 +77,20 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
         say(state="deploying")
         agent = agent or Agent.load(run)
         agent.evaluate(job.deployment_episodes).save(run / "evaluation.json")
+
+
+def wait_until_free(run: Path, seconds: float = 20.0) -> None:
+    """The worker of a driver that was just killed may take a moment to end."""
+    end = time.monotonic() + seconds
+    while run.is_dir() and time.monotonic() < end:
+        try:
+            lock = lock_folder(run)
+        except RunFolderError:
+            time.sleep(0.2)
+            continue
+        if lock is not None:
+            lock.close()
+        return
 
 
 def main(out: Path, name: str, core: int) -> int:
