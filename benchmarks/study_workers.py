@@ -1,0 +1,47 @@
+"""Runs per hour of a study with two workers against one, on two cores.
+
+    python benchmarks/study_workers.py
+
+The same short study (four runs of DDPG on CarGoal1) with one worker and with two, in turn, so that
+a change of the machine's mood meets both. Prints the seconds and the ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from safecritic import study, study_driver
+
+
+def seconds(jobs: list[study.Job], workers: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        found = study_driver.run(Path(folder), jobs, "benchmark", workers)
+        if any(one.state != "done" for one in found):
+            raise RuntimeError([one.error for one in found])
+        return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--method", default="ddpg")
+    parser.add_argument("--steps", type=int, default=5_000)
+    parser.add_argument("--repeats", type=int, default=2)
+    options = parser.parse_args()
+    content = {"methods": [options.method], "tasks": ["CarGoal1"], "seeds": [0, 1, 2, 3]}
+    content |= {"steps": options.steps, "deployment_episodes": 1}
+    jobs = study.jobs_of(content)
+    seconds(jobs[:1], 1)  # compiled steps are kept from here on
+    ratios = []
+    for number in range(options.repeats):
+        one, two = seconds(jobs, 1), seconds(jobs, 2)
+        ratios.append(one / two)
+        print(f"{number}: one worker {one:.1f} s, two {two:.1f} s, ratio {one / two:.2f}")
+    print(f"runs per hour with two workers against one: {sorted(ratios)[len(ratios) // 2]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
