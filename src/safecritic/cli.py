@@ -233,34 +233,33 @@ def _print_study(out: Path) -> None:
     tables.write_csv(out / "summary.csv", summary)
     cells = {(row["task"], row["method"], row["column"]): row for row in summary}
 
-    def cell(task: str, method: str, name: str, scale: float = 1.0) -> str:
+    def cell(task: str, method: str, name: str) -> str:
         row = cells.get((task, method, name))
         if row is None:
             return "-"
-        error = row["standard_error"]
-        spread = "" if math.isnan(error) else f" ± {scale * error:.2f}"
-        return f"{scale * row['mean']:.2f}{spread}"
+        scale, digits = (100.0, 0) if "success" in name else (1.0, 2)
+        error = scale * row["standard_error"]
+        spread = "" if math.isnan(error) else f"±{error:.{digits}f}"
+        return f"{scale * row['mean']:.{digits}f}{spread}"
 
     shown = {
         "reward": "late_reward",
         "cost": "late_cost",
-        "success %": "late_success",
+        "success": "late_success",
         "deployed reward": "deployed_reward",
         "deployed cost": "deployed_cost",
-        "deployed success %": "deployed_success",
+        "deployed success": "deployed_success",
     }
     for task in dict.fromkeys(row["task"] for row in rows):
         ours = [row for row in rows if row["task"] == task]
         lines = []
         for method in dict.fromkeys(row["method"] for row in ours):
             seeds = str(sum(row["method"] == method for row in ours))
-            values = [
-                cell(task, method, name, 100.0 if "success" in name else 1.0)
-                for name in shown.values()
-            ]
+            values = [cell(task, method, name) for name in shown.values()]
             lines.append((method, seeds, *values))
-        title = f"{task}: mean ± standard error over seeds; last 100 training episodes, deployment"
-        _print_table(("method", "seeds", *shown), lines, title)
+        title = f"{task}, mean ± standard error over n seeds (success in %):\n"
+        title += "the last 100 training episodes, then the deployed policy"
+        _print_table(("method", "n", *shown), lines, title)
     print(
         f"with interquartile means and intervals: {out / 'summary.csv'}; runs: {out / 'runs.csv'}"
     )
