@@ -11,7 +11,8 @@ import numpy as np
 from scipy import stats
 
 Scores = np.ndarray
-Statistic = Callable[[list[np.ndarray]], float]
+# from the resampled strata, each (resamples, n), to (resamples,)
+Statistic = Callable[[list[np.ndarray]], np.ndarray]
 
 RESAMPLES = 2_000
 
@@ -39,9 +40,11 @@ def interquartile_mean(values: np.ndarray) -> float:
 
 def interval_of_iqm(scores: Scores, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """Interquartile mean over all tasks and seeds, with its 95% stratified bootstrap interval."""
-    return _bootstrap(
-        _strata(scores), lambda parts: interquartile_mean(np.concatenate(parts)), seed, resamples
-    )
+
+    def middle(parts: list[np.ndarray]) -> np.ndarray:
+        return stats.trim_mean(np.concatenate(parts, axis=1), 0.25, axis=1)
+
+    return _bootstrap(_strata(scores), middle, seed, resamples)
 
 
 def probability_of_improvement(
@@ -57,16 +60,16 @@ def probability_of_improvement(
         raise ValueError(f"scores of {len(first)} and of {len(second)} tasks cannot be compared")
     half = len(first)
 
-    def chance(parts: list[np.ndarray]) -> float:
+    def chance(parts: list[np.ndarray]) -> np.ndarray:
         pairs = zip(parts[:half], parts[half:], strict=True)
-        return float(np.mean([_above(x, y) for x, y in pairs]))
+        return np.mean([_above(x, y) for x, y in pairs], axis=0)
 
     return _bootstrap([*first, *second], chance, seed, resamples)
 
 
-def _above(x: np.ndarray, y: np.ndarray) -> float:
-    difference = x[:, None] - y[None, :]
-    return float(np.mean((difference > 0) + 0.5 * (difference == 0)))
+def _above(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    difference = x[:, :, None] - y[:, None, :]
+    return np.mean((difference > 0) + 0.5 * (difference == 0), axis=(1, 2))
 
 
 def _bootstrap(
@@ -76,13 +79,10 @@ def _bootstrap(
     if not strata or any(not len(part) for part in strata):
         return Interval(float("nan"), float("nan"), float("nan"))
     rng = np.random.default_rng(seed)
-    drawn = [rng.integers(len(part), size=(resamples, len(part))) for part in strata]
-    found = [
-        statistic([part[rows[i]] for part, rows in zip(strata, drawn, strict=True)])
-        for i in range(resamples)
-    ]
-    low, high = np.quantile(found, [0.025, 0.975])
-    return Interval(statistic(strata), float(low), float(high))
+    drawn = [part[rng.integers(len(part), size=(resamples, len(part)))] for part in strata]
+    low, high = np.quantile(statistic(drawn), [0.025, 0.975])
+    value = statistic([part[None] for part in strata])[0]
+    return Interval(float(value), float(low), float(high))
 
 
 def _strata(scores: Scores) -> list[np.ndarray]:
