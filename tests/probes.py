@@ -137,6 +137,8 @@ class Road(gymnasium.Env):
 for name in ("Point", "KeptPoint", "Road"):
     gymnasium.register(f"{name}-v0", f"probes:{name}")
 
+gymnasium.register("BadPoint-v0", "probes:Point", kwargs={"bad_step": 150})
+
 # compiled steps are shared by all tests and the processes they start
 os.environ.setdefault("SAFECRITIC_CACHE", str(Path(tempfile.gettempdir()) / "safecritic-tests"))
 

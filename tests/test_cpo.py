@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from probes import KeptPoint, Point
-from safecritic import CPO, methods
+from safecritic import CPO, checkpoint, methods
 from safecritic.agents import common, cpo
 from safecritic.callbacks import BaseCallback
 from safecritic.loop import NotFiniteError
@@ -202,6 +202,15 @@ def test_a_worker_that_cannot_make_the_environment_says_so():
 def test_what_is_not_finite_is_named():
     with pytest.raises(NotFiniteError, match="reward was not finite"):
         Stream(Point(bad_step=7), 0, 0).roll(policy_of(config()), 10, 0.9, 0)
+
+
+def test_a_run_stopped_by_a_worker_is_saved_for_inspection(tmp_path):
+    agent = CPO("probes:BadPoint-v0", seed=0, rollout_workers=2, **SMALL)
+    with pytest.raises(NotFiniteError, match=r"reward was not finite.*its state is in"):
+        agent.learn(2_000, out=tmp_path / "run")
+    arrays, numbers = checkpoint.load(tmp_path / "run" / "failed")
+    assert numbers["step"] == 400  # of the first rollout, in which no stream had 150 steps
+    assert "device/agent/policy/log_std" in arrays
 
 
 def test_no_bootstrap_over_a_reset():

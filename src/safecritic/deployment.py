@@ -14,16 +14,8 @@ from typing import Any
 
 import numpy as np
 
-# what is kept of a step; q_cost, screened and changed are NaN where no safety critic acted
-STEP_COLUMNS = (
-    "reward",
-    "cost",
-    "success",
-    "hazard_distance",
-    "q_cost",
-    "screened",
-    "changed",
-)
+ACTING = ("q_cost", "screened", "changed")  # of acting: NaN where no safety critic did
+STEP_COLUMNS = ("reward", "cost", "success", "hazard_distance", *ACTING)  # what is kept of a step
 
 
 @dataclass
@@ -54,7 +46,7 @@ def episode_row(episode: Episode, gamma: float, env: Any) -> dict[str, float]:
     """One line of the episodes table; a quantity the environment does not report is NaN."""
     cost = episode.column("cost")
     hazard = episode.column("hazard_distance")
-    success = _over_known(np.max, episode.column("success"))
+    success = over_known(np.max, episode.column("success"))
     return {
         "length": len(episode.steps),
         "reward": episode.column("reward").sum(),
@@ -62,16 +54,17 @@ def episode_row(episode: Episode, gamma: float, env: Any) -> dict[str, float]:
         "contacts": cost.sum() / float(getattr(env.unwrapped, "cost_unit", 1.0)),
         "discounted_cost": discounted_sums(cost, gamma)[0],
         "success": success if getattr(env.unwrapped, "has_goal", True) else float("nan"),
-        "hazard_distance_mean": _over_known(np.mean, hazard),
-        "hazard_distance_min": _over_known(np.min, hazard),
-        "q_cost": _over_known(np.mean, episode.column("q_cost")),
-        "screened": _over_known(np.mean, episode.column("screened")),
-        "screen_changed": _over_known(np.mean, episode.column("changed")),
+        "hazard_distance_mean": over_known(np.mean, hazard),
+        "hazard_distance_min": over_known(np.min, hazard),
+        "q_cost": over_known(np.mean, episode.column("q_cost")),
+        "screened": over_known(np.mean, episode.column("screened")),
+        "screen_changed": over_known(np.mean, episode.column("changed")),
         "terminated": float(episode.terminated),
     }
 
 
-def _over_known(function: Any, values: np.ndarray) -> float:
+def over_known(function: Any, values: np.ndarray) -> float:
+    """Of the values that are not NaN; NaN if none is."""
     known = values[~np.isnan(values)]
     return float(function(known)) if known.size else float("nan")
 
@@ -244,12 +237,12 @@ def evaluate(
         actions.append(done)
         rows.append({"episode": number, **episode_row(episode, config.gamma, env)})
     means = {
-        key: _over_known(np.mean, np.array([row[key] for row in rows], dtype=np.float64))
+        key: over_known(np.mean, np.array([row[key] for row in rows], dtype=np.float64))
         for key in rows[0]
         if key != "episode"
     }
     lowest = np.array([row["hazard_distance_min"] for row in rows], dtype=np.float64)
-    means["hazard_distance_min"] = _over_known(np.min, lowest)
+    means["hazard_distance_min"] = over_known(np.min, lowest)
     u = influence_of(
         values, np.concatenate(observations), np.concatenate(actions), config.batch_size
     )

@@ -19,10 +19,9 @@ import numpy as np
 
 from safecritic import _jax, replay  # noqa: F401
 from safecritic.checkpoint import Arrays, CheckpointError
+from safecritic.deployment import ACTING
 from safecritic.networks import EnvSpec
 from safecritic.replay import Transition
-
-ACTING = ("q_cost", "screened", "changed")  # what `act` reports of a step, last in STEP_COLUMNS
 
 
 class Device(NamedTuple):

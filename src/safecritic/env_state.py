@@ -18,18 +18,20 @@ def can_be_kept(env: Any) -> bool:
 
 
 def take(env: Any) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays, and what is to be kept as JSON beside them."""
+    """Arrays, their names beginning with "env/", and what is to be kept as JSON beside them."""
     kept = env.unwrapped.get_checkpoint()
     words = {name: str(x) for name, x in kept.items() if np.asarray(x).dtype.kind == "U"}
-    arrays = {name: np.asarray(x) for name, x in kept.items() if name not in words}
+    arrays = {f"env/{name}": np.asarray(x) for name, x in kept.items() if name not in words}
     elapsed = [limit._elapsed_steps for limit in _time_limits(env)]
     return arrays, {"env": words, "elapsed": elapsed}
 
 
 def put_back(env: Any, arrays: Arrays, numbers: dict[str, Any], seed: int) -> None:
+    """Go on from what `take` gave; other arrays and numbers may stand among them."""
     env.reset(seed=seed)  # wrappers expect it before the first step
     words = {name: np.array(word) for name, word in numbers["env"].items()}
-    env.unwrapped.set_checkpoint(arrays | words)
+    kept = {name[4:]: x for name, x in arrays.items() if name.startswith("env/")}
+    env.unwrapped.set_checkpoint(kept | words)
     for limit, steps in zip(_time_limits(env), numbers["elapsed"], strict=True):
         limit._elapsed_steps = steps
 

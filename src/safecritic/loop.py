@@ -130,20 +130,16 @@ class Loop:
                         if folder is not None:
                             folder.write_episode(row)
                         callback.on_episode_end(row)
-
-                    def due(interval: int, before: int = before) -> bool:
-                        return self.step // interval > before // interval
-
-                    if due(every.log_every) and (metrics := self.take_metrics()):
+                    if self._passed(every.log_every, before) and (metrics := self.take_metrics()):
                         now = time.perf_counter()
                         metrics["time/steps_per_second"] = (self.step - clock_step) / (now - clock)
                         clock, clock_step = now, self.step
-                        if due(every.figures_every):
+                        if self._passed(every.figures_every, before):
                             metrics |= self.take_figures()
                         if folder is not None:
                             folder.write_update(self.step, metrics)
                         callback.on_log(metrics)
-                    if folder is not None and due(every.checkpoint_every):
+                    if folder is not None and self._passed(every.checkpoint_every, before):
                         self.save(folder)
                         saved = self.step
                     if not callback.on_step():
@@ -163,6 +159,10 @@ class Loop:
             if folder is not None and saved != self.step:
                 self.save(folder)
         return reason
+
+    def _passed(self, interval: int, before: int) -> bool:
+        """Whether a multiple of the interval lies in the steps since `before`."""
+        return self.step // interval > before // interval
 
     def save(self, folder: RunFolder, name: str = "checkpoint") -> None:
         if name == "checkpoint":

@@ -1,7 +1,7 @@
 """The table of methods: name -> agent and settings. Nothing else tests a name."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import ModuleType
 from typing import Any
@@ -134,7 +134,8 @@ _TABLE = (
 METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
 
 
-def _suggest(name: str, known: list[str]) -> str:
+def suggest(name: str, known: Sequence[str]) -> str:
+    """What an unknown name may have meant, for its error."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
 
@@ -143,7 +144,7 @@ def get(name: str) -> Method:
     """The method of that name; an unknown name is answered with the nearest ones."""
     found = METHODS.get(name.lower())
     if found is None:
-        raise ValueError(f"unknown method {name!r}: {_suggest(name.lower(), list(METHODS))}")
+        raise ValueError(f"unknown method {name!r}: {suggest(name.lower(), list(METHODS))}")
     return found
 
 
@@ -155,7 +156,7 @@ def make_config(
     known = [f.name for f in fields(method.config)]
     for key in overrides:
         if key not in known:
-            raise ValueError(f"unknown setting {key!r} of {method.name}: {_suggest(key, known)}")
+            raise ValueError(f"unknown setting {key!r} of {method.name}: {suggest(key, known)}")
     chosen = dict(method.defaults)
     if paper_defaults:
         chosen |= method.paper

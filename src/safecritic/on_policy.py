@@ -16,12 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import device, rollouts
+from safecritic import device, env_state
 from safecritic.agents import common
 from safecritic.agents.cpo import Rollout
 from safecritic.checkpoint import Arrays
 from safecritic.loop import Loop, NotFiniteError
 from safecritic.networks import EnvSpec
+from safecritic.processes import cores
 from safecritic.rollouts import GaussianPolicy, Rolled, State, Stream, Streams, Workers
 from safecritic.tasks.adapter import is_ours, make_env
 
@@ -95,7 +96,7 @@ class OnPolicyTraining(Loop):
     def _streams(self) -> Streams | Workers:
         if self.pool is not None:
             return self.pool
-        processes = min(self.config.rollout_workers or rollouts.cores(), self.number)
+        processes = min(self.config.rollout_workers or cores(), self.number)
         if self.env_id is None:
             self.pool = Streams([Stream(self.env, self.seed, 0)])
         elif processes > 1 and known_elsewhere(self.env_id):
@@ -112,7 +113,12 @@ class OnPolicyTraining(Loop):
         """One rollout and one update; the rows of the episodes that ended, in order."""
         steps = self.config.rollout_steps // self.number
         policy = numpy_policy(self.device.agent, self.config)
-        rolled = self._streams().roll(policy, steps, self.config.gamma, self.step)
+        try:
+            rolled = self._streams().roll(policy, steps, self.config.gamma, self.step)
+        except BaseException:
+            if isinstance(self.pool, Workers):  # they have closed themselves
+                self.pool = None
+            raise
         rows = self._rows(rolled)
         self.step += steps * len(rolled)
         cost, length = self._ended(rolled)
@@ -195,14 +201,13 @@ class OnPolicyTraining(Loop):
             return self._streams().restore(states)
         self.kept = states
         lost = [len(content["steps"]) for content, about in states if "env" not in about]
-        return [rollouts.env_state.LOST.format(steps=sum(lost))] if lost else []
+        return [env_state.LOST.format(steps=sum(lost))] if lost else []
 
     def rest(self) -> None:
         """Workers are let go; their streams' states stay for the next run."""
         if isinstance(self.pool, Workers):
-            if self.pool.pipes:  # they have closed themselves after a failure
-                self.kept = self.pool.states()
-                self.pool.close()
+            self.kept = self.pool.states()
+            self.pool.close()
             self.pool = None
 
     def lend_env(self) -> Callable[[], list[str]]:

@@ -23,11 +23,12 @@ import numpy as np
 
 from safecritic import env_state
 from safecritic.checkpoint import Arrays
-from safecritic.deployment import Episode, episode_row
+from safecritic.deployment import ACTING, Episode, episode_row
 from safecritic.loop import NotFiniteError, steps_of
+from safecritic.processes import worker_environment
 
 State = tuple[Arrays, dict[str, Any]]
-NO_CRITIC = (math.nan,) * 3  # q_cost, screened, changed
+NO_CRITIC = (math.nan,) * len(ACTING)
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Stream:
             arrays["obs"] = self.obs
             if env_state.can_be_kept(self.env):
                 kept, words = env_state.take(self.env)
-                arrays |= {f"env/{name}": x for name, x in kept.items()}
+                arrays |= kept
                 numbers |= words
         return arrays, numbers
 
@@ -134,8 +135,7 @@ class Stream:
         if self.obs is None:
             return []
         if "env" in numbers and env_state.can_be_kept(self.env):
-            kept = {name[4:]: x for name, x in arrays.items() if name.startswith("env/")}
-            env_state.put_back(self.env, kept, numbers, self.seed)
+            env_state.put_back(self.env, arrays, numbers, self.seed)
             return []
         lost, self.episode = len(self.episode.steps), Episode()
         self.obs = self._start(self.env.reset(seed=int(self.rng.integers(2**31)))[0], 0)
@@ -173,12 +173,7 @@ class Workers:
         self.processes: list[subprocess.Popen] = []
         self.pipes: list[Connection] = []
         key = os.urandom(16)
-        environment = os.environ | {
-            "SAFECRITIC_PIPE": key.hex(),
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(word for word in sys.path if word),
-        }
+        environment = worker_environment() | {"SAFECRITIC_PIPE": key.hex()}
         with tempfile.TemporaryDirectory(prefix="safecritic-") as folder:
             address = None if sys.platform == "win32" else str(Path(folder) / "pipe")
             with Listener(address, authkey=key) as listener:
@@ -208,21 +203,22 @@ class Workers:
                     ) from None
 
     def _ask(self, questions: Sequence[Any]) -> list[list[Any]]:
-        """Every worker's answers, all working at once."""
+        """Every worker's answers, all working at once; after any failure they are closed."""
         try:
             for pipe, question in zip(self.pipes, questions, strict=True):
                 pipe.send(question)
             answers = [pipe.recv() for pipe in self.pipes]
+            for kind, content in answers:
+                if kind == "not finite":
+                    raise NotFiniteError(*content)
+                if kind == "error":
+                    raise WorkerError(f"a rollout worker failed:\n{content}")
         except (EOFError, OSError) as error:
             self.close()
             raise WorkerError("a rollout worker was killed: the last checkpoint goes on") from error
-        for kind, content in answers:
-            if kind == "not finite":
-                self.close()
-                raise NotFiniteError(*content)
-            if kind == "error":
-                self.close()
-                raise WorkerError(f"a rollout worker failed:\n{content}")
+        except BaseException:  # Ctrl-C too: an answer left in a pipe would be taken for the next
+            self.close()
+            raise
         return [content for _, content in answers]
 
     def _in_order(self, answers: list[list[Any]]) -> list[Any]:
@@ -254,13 +250,6 @@ class Workers:
                 process.kill()
                 process.wait()
         self.pipes, self.processes = [], []
-
-
-def cores() -> int:
-    """The cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def work(pipe: Connection) -> None:

@@ -20,7 +20,6 @@ changed is refused.
 """
 
 import dataclasses
-import difflib
 import json
 import tomllib
 from dataclasses import dataclass, field
@@ -92,7 +91,7 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
     known = (*KEYS, *TABLES)
     for key in content:
         if key not in known:
-            raise StudyError(f"unknown key {key!r}: {_nearest(key, known)}")
+            raise StudyError(f"unknown key {key!r}: {methods.suggest(key, known)}")
     chosen = [methods.get(name).name for name in _listed(content, "methods", str)]
     tasks = [_task(name) for name in _listed(content, "tasks", str)]
     seeds = _listed(content, "seeds", int)
@@ -112,11 +111,11 @@ def _job(content: dict[str, Any], method: str, task: str, seed: int) -> Job:
     fields = {f.name for f in dataclasses.fields(methods.get(method).config)}
     own = content.get("method", {}).get(method, {})
     general = content.get("settings", {}) | content.get("task", {}).get(task, {})
-    _require_used(content, general, fields)
+    _require_used(content, general)
     settings = {name: x for name, x in general.items() if name in fields}
     settings |= {name: x for name, x in own.items() if name not in BUDGETS}
     budgets = {name: own.get(name, general.get(name, content.get(name))) for name in BUDGETS}
-    config = methods.make_config(method, task, **_tuples(settings))
+    config = methods.make_config(method, task, **settings)
     deployment = content.get("deployment_episodes", 10)
     for name, value in (*budgets.items(), ("deployment_episodes", deployment), ("seeds", seed)):
         least = 0 if name == "seeds" else 1
@@ -133,19 +132,15 @@ def _job(content: dict[str, Any], method: str, task: str, seed: int) -> Job:
     )
 
 
-def _require_used(content: dict[str, Any], general: dict[str, Any], fields: set[str]) -> None:
+def _require_used(content: dict[str, Any], general: dict[str, Any]) -> None:
     """A setting for all must be one of some method of the study."""
-    every = set(fields)
-    for name in content["methods"]:
-        every |= {f.name for f in dataclasses.fields(methods.get(name).config)}
+    configs = [methods.get(name).config for name in content["methods"]]
+    every = {f.name for config in configs for f in dataclasses.fields(config)}
     for name in general:
         if name not in every and name not in BUDGETS:
-            raise StudyError(f"no method here has a setting {name!r}: {_nearest(name, every)}")
-
-
-def _nearest(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+            raise StudyError(
+                f"no method here has a setting {name!r}: {methods.suggest(name, sorted(every))}"
+            )
 
 
 def _listed(content: dict[str, Any], key: str, kind: type) -> list[Any]:
@@ -162,10 +157,6 @@ def _task(name: str) -> str:
         return name
     get_task(name)  # raises, naming the nearest
     raise AssertionError
-
-
-def _tuples(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(x) if isinstance(x, list) else x for name, x in settings.items()}
 
 
 # ---------------------------------------------------------------- the folder

@@ -5,7 +5,6 @@ is started again from its checkpoint. Ctrl-C lets the workers save and says how 
 """
 
 import json
-import os
 import queue
 import signal
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from safecritic import study
-from safecritic.rollouts import cores
+from safecritic.processes import cores, worker_environment
 from safecritic.run_folder import lock_folder
 from safecritic.study import Job
 
@@ -68,11 +67,9 @@ class Driver:
         core = slot if self.workers <= cores() else -1
         command = [sys.executable, "-m", "safecritic.study_worker"]
         command += [str(self.out), one.job.name, str(core)]
-        env = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        env["PYTHONPATH"] = os.pathsep.join(word for word in sys.path if word)
         process = subprocess.Popen(
             command,
-            env=env,
+            env=worker_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -113,14 +110,15 @@ class Driver:
                 self.waiting.appendleft(one)
                 continue
             else:
-                one.state, one.error = "failed", self._error(one, code)
+                one.state, one.error = "failed", self.error_of(one, code)
             ended.append(one)
         for slot in range(self.workers):
             if self.waiting and slot not in self.running:
                 self.start(self.waiting.popleft(), slot)
         return ended
 
-    def _error(self, one: Progress, code: int) -> str:
+    def error_of(self, one: Progress, code: int) -> str:
+        """The last line of what the run left, or how its process ended."""
         file = self.out / "runs" / one.job.name / "error.txt"
         if file.is_file():
             return file.read_text().strip().splitlines()[-1]

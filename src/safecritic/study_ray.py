@@ -7,7 +7,6 @@ A task starts the worker process the local driver starts, so a run is the same w
 When Ray loses a worker it starts the task again, and the run goes on from its checkpoint.
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from safecritic import study
+from safecritic.processes import search_path, worker_environment
 from safecritic.run_folder import lock_folder, read_table
 from safecritic.study import Job, StudyError
 from safecritic.study_driver import RETRIES, Driver, Progress
@@ -25,10 +25,10 @@ class WorkerKilledError(RuntimeError):
     """The run's process was killed: Ray is to start the task again."""
 
 
-def one_run(out: str, name: str, paths: str) -> int:
+def one_run(out: str, name: str, path: str) -> int:
     """A Ray task: the worker's exit code."""
     command = [sys.executable, "-m", "safecritic.study_worker", out, name, "-1"]
-    env = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    env = worker_environment(path)
     # one thread: the cores a task may use are counted by Ray, not by the machine
     env["XLA_FLAGS"] = f"{env.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     with subprocess.Popen(
@@ -63,8 +63,8 @@ def run(out: Path, jobs: list[Job], source: str, address: str, show: Any = None)
         driver = Driver(out, jobs, max(int(ray.cluster_resources().get("CPU", 1)), 1))
         options: Any = {"max_retries": RETRIES, "retry_exceptions": [WorkerKilledError]}
         remote: Any = ray.remote(num_cpus=1, **options)(one_run)
-        paths = os.pathsep.join(word for word in sys.path if word)
-        pending = {remote.remote(str(out), one.job.name, paths): one for one in driver.waiting}
+        path = search_path()
+        pending = {remote.remote(str(out), one.job.name, path): one for one in driver.waiting}
         driver.waiting.clear()
         while pending:
             try:
@@ -101,7 +101,7 @@ def _end(driver: Driver, one: Progress, ray: Any, ref: Any) -> None:
     if code == 0 and study.done(driver.out, one.job):
         one.state, one.about["step"] = "done", one.job.steps
     else:
-        one.state, one.error = "failed", driver._error(one, code)
+        one.state, one.error = "failed", driver.error_of(one, code)
 
 
 def _look(out: Path, one: Progress) -> None:

@@ -15,9 +15,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from safecritic import study
 from safecritic.callbacks import BaseCallback
-from safecritic.run_folder import RunFolderError, lock_folder, write_json
+from safecritic.deployment import over_known
+from safecritic.run_folder import RunFolderError, finite, lock_folder, write_json
 from safecritic.study import Job
 
 
@@ -39,12 +42,9 @@ class Report(BaseCallback):
 
 def means(rows: list[dict[str, float]]) -> dict[str, float]:
     """Over the last episodes, where known."""
-    found = {}
-    for name in ("reward", "cost", "success"):
-        known = [row[name] for row in rows if row[name] == row[name]]
-        if known:
-            found[name] = sum(known) / len(known)
-    return found
+    names = ("reward", "cost", "success")
+    found = {name: over_known(np.mean, np.array([row[name] for row in rows])) for name in names}
+    return finite(found)
 
 
 def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
@@ -59,8 +59,7 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
         if (run / "checkpoint").is_dir():
             agent = Agent.load(run)
         else:
-            settings = study._tuples(job.settings)
-            agent = CLASSES[job.method](job.task, seed=job.seed, **settings)
+            agent = CLASSES[job.method](job.task, seed=job.seed, **job.settings)
         finished = agent.training.episodes >= (job.train_episodes or float("inf"))
         if finished or agent.num_timesteps >= job.steps:
             # stopped after its last checkpoint and before its summary

@@ -21,9 +21,8 @@ import numpy as np
 
 from safecritic import env_state
 from safecritic.checkpoint import Arrays
-from safecritic.deployment import Episode, critic_figures, episode_row
+from safecritic.deployment import ACTING, Episode, critic_figures, episode_row
 from safecritic.device import (
-    ACTING,
     Device,
     compile_agent,
     device_arrays,
@@ -153,7 +152,7 @@ class Training(Loop):
             arrays["pending"] = self.pending
         if self.obs is not None and env_state.can_be_kept(self.env):
             kept, words = env_state.take(self.env)
-            arrays |= {f"env/{name}": x for name, x in kept.items()}
+            arrays |= kept
             numbers |= words
         return arrays, numbers
 
@@ -177,8 +176,7 @@ class Training(Loop):
             return []
         if "env" not in numbers or not env_state.can_be_kept(self.env):
             return [self._restart_episode()]
-        kept = {name[4:]: x for name, x in arrays.items() if name.startswith("env/")}
-        env_state.put_back(self.env, kept, numbers, self.seed)
+        env_state.put_back(self.env, arrays, numbers, self.seed)
         return []
 
     def lend_env(self) -> Callable[[], list[str]]:

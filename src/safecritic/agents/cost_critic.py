@@ -122,6 +122,16 @@ def cost_target(
     return bellman.target(cost, discount, cost_value(z, state.cost_bound, config).max(axis=0))
 
 
+def follow(state: Any, config: CostCriticConfig) -> Any:
+    """The target networks moved towards the online ones, at the end of an update."""
+    return state._replace(
+        target_actor=networks.track(state.target_actor, state.actor, config.tau),
+        target_reward=networks.track(state.target_reward, state.reward, config.tau),
+        target_safety=networks.track(state.target_safety, state.safety, config.safety_tau),
+        step=state.step + 1,
+    )
+
+
 def batch_targets(state: Any, batch: Batch, config: CostCriticConfig) -> jax.Array:
     """The targets (B,) of a batch, over ``safety_n_step`` steps."""
     next_obs, discount = batch.next_obs, batch.discount

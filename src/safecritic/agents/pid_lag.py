@@ -149,14 +149,11 @@ def update(state: PIDLagState, batch: Batch, config: PIDLagConfig) -> tuple[PIDL
         actor=actor,
         reward=reward,
         safety=safety,
-        target_actor=networks.track(state.target_actor, actor, config.tau),
-        target_reward=networks.track(state.target_reward, reward, config.tau),
-        target_safety=networks.track(state.target_safety, safety, config.safety_tau),
         actor_opt=actor_opt,
         reward_opt=reward_opt,
         safety_opt=safety_opt,
-        step=state.step + 1,
     )
+    state = cost_critic.follow(state, config)
     metrics |= reward_metrics | actor_metrics
     return state, metrics | {
         "dual/multiplier": state.multiplier,

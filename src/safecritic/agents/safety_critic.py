@@ -494,17 +494,13 @@ def update(
         actor=actor,
         reward=reward,
         safety=safety,
-        target_actor=networks.track(state.target_actor, actor, config.tau),
-        target_reward=networks.track(state.target_reward, reward, config.tau),
-        target_safety=networks.track(state.target_safety, safety, config.safety_tau),
         actor_opt=actor_opt,
         reward_opt=reward_opt,
         safety_opt=learned.safety_opt,
         curvature=learned.curvature,
         key=learned.key,
-        step=state.step + 1,
     )
-    return state, metrics
+    return cost_critic.follow(state, config), metrics
 
 
 def safety_step(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from safecritic import study
+from safecritic.deployment import over_known
 from safecritic.measures import statistics
 from safecritic.run_folder import read_table
 from safecritic.study import Job
@@ -34,8 +35,9 @@ def run_row(out: Path, job: Job) -> Row:
     found = json.loads((run / "evaluation.json").read_text())
     row: Row = {"run": job.name, "method": job.method, "task": job.task, "seed": job.seed}
     row |= {"steps": job.steps, "episodes": len(episodes["episode"])}
-    row |= {name: _mean(episodes[name]) for name in TRAINING}
-    row |= {f"late_{name}": _mean(episodes[name][-LATE:]) for name in TRAINING}
+    columns = {name: np.array(episodes[name]) for name in TRAINING}
+    row |= {name: over_known(np.mean, column) for name, column in columns.items()}
+    row |= {f"late_{name}": over_known(np.mean, x[-LATE:]) for name, x in columns.items()}
     row |= {f"deployed_{name}": _number(found["means"].get(name)) for name in DEPLOYED}
     row |= {f"critic_{name}": _number(found["safety_critic"].get(name)) for name in CRITIC}
     return row
@@ -87,11 +89,6 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 def _unknown(value: Any) -> bool:
     return isinstance(value, float) and math.isnan(value)
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
 
 
 def _number(value: float | None) -> float:

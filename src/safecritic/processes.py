@@ -1,0 +1,22 @@
+"""What the processes that work for others share."""
+
+import os
+import sys
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def search_path() -> str:
+    """Where this process finds modules, for the PYTHONPATH of another."""
+    return os.pathsep.join(word for word in sys.path if word)
+
+
+def worker_environment(path: str | None = None) -> dict[str, str]:
+    """For a worker on one core: one thread, and the modules this process (or `path`) finds."""
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return os.environ | threads | {"PYTHONPATH": search_path() if path is None else path}
