@@ -229,13 +229,17 @@ def episode(costs: list[float], q: list[float], terminated: bool) -> Episode:
     return Episode(steps, terminated, not terminated)
 
 
+def figures_of(*arguments: Any) -> dict[str, float]:
+    return deployment.critic_figures(deployment.judged_steps(*arguments))
+
+
 def test_critic_figures_by_hand() -> None:
     # gamma 0.5: the horizon is 2 steps
     first = episode([0.0, 0.0, 1.0], [0.1, 0.7, 0.9], terminated=True)
     # steps 2 and 3 of the truncated one are left out: what would have come is not known
     second = episode([0.0, 0.0, 0.0, 1.0], [0.2, np.nan, 9.0, 9.0], terminated=False)
     influence = [np.array([1.0, 3.0, 0.5]), np.array([2.0, 0.0, 0.0, 0.0])]
-    found = deployment.critic_figures([first, second], 0.5, influence)
+    found = figures_of([first, second], 0.5, influence)
     truth = np.array([0.25, 0.5, 1.0, 0.125])
     q = np.array([0.1, 0.7, 0.9, 0.2])
     assert found["steps"] == 4
@@ -249,11 +253,11 @@ def test_critic_figures_by_hand() -> None:
 
 
 def test_figures_without_cost_or_without_prediction() -> None:
-    calm = deployment.critic_figures([episode([0.0] * 3, [0.1] * 3, True)], 0.5)
+    calm = figures_of([episode([0.0] * 3, [0.1] * 3, True)], 0.5)
     assert np.isnan(calm["auc"])
     assert np.isnan(calm["ratio"])
-    assert deployment.critic_figures([episode([1.0], [np.nan], True)], 0.5) == {}
-    assert deployment.critic_figures([], 0.5) == {}
+    assert figures_of([episode([1.0], [np.nan], True)], 0.5) == {}
+    assert figures_of([], 0.5) == {}
 
 
 def test_influence_is_taken_in_batches_and_put_back_in_order() -> None:

@@ -5,6 +5,7 @@ safecritic train --resume runs/usc-CarGoal1-seed0
 safecritic evaluate runs/usc-CarGoal1-seed0 --episodes 10
 safecritic show runs/usc-CarGoal1-seed0
 safecritic study quick.toml
+safecritic report studies/quick
 safecritic tasks
 safecritic methods
 """
@@ -218,6 +219,7 @@ def study(arguments: list[str]) -> int:
         print(f"  more in {out / 'runs' / one.job.name / 'error.txt'}", file=sys.stderr)
     _print_study(out)
     print(f"{len(found) - len(failed)} of {len(found)} runs are done")
+    print(f"a page of it: safecritic report {shlex.quote(str(out))}")
     return FAILED if failed else 0
 
 
@@ -302,10 +304,12 @@ class _StudyTable:
         from rich import box
         from rich.table import Table
 
+        from safecritic.study_driver import ACTIVE
+
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=text)
         for name in ("run", "state", "steps", "steps/s", "reward", "cost", "success"):
             table.add_column(name, justify="left" if name in ("run", "state") else "right")
-        active = [one for one in driver.all if one.state in ("running", "deploying", "failed")]
+        active = [one for one in driver.all if one.state in (*ACTIVE, "failed")]
         waiting = [one for one in driver.all if one.state == "waiting"]
         for one in [*active, *waiting][: max(self.console.height - 8, 4)]:
             rate = one.rate
@@ -319,6 +323,33 @@ class _StudyTable:
                 _percent(one.about.get("success")),
             )
         return table
+
+
+def report(arguments: list[str]) -> int:
+    """Tables and figures of a study, finished or not, as a page with the paper's beside them."""
+    options = _parse(Report, "report", arguments)
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from safecritic.report.build import build
+
+    columns = (TextColumn("figures"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    with explained(), bar:
+        task = bar.add_task("", total=None)
+        page = build(
+            options.study,
+            options.out,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    print(f"{page}: open it in a browser; tables and figures are beside it")
+    return 0
 
 
 def tasks(arguments: list[str]) -> int:
@@ -350,6 +381,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "show": show,
     "study": study,
+    "report": report,
     "tasks": tasks,
     "methods": methods,
 }
@@ -420,6 +452,16 @@ class Study:
 
 
 @dataclass
+class Report:
+    """Tables and figures of a study, finished or not, as a page with the paper's beside them."""
+
+    study: Path
+    """Folder of the study."""
+    out: Path | None = None
+    """Folder of the report; default STUDY/report."""
+
+
+@dataclass
 class Train:
     """Train a method on a task, in a run folder with tables, checkpoints and curves."""
 
@@ -466,7 +508,7 @@ def _train_options(settings: Any, steps: int) -> type:
     return made
 
 
-POSITIONAL = {"run": Path, "method": str, "task": str, "file": Path}
+POSITIONAL = {"run": Path, "method": str, "task": str, "file": Path, "study": Path}
 
 
 def _parse(kind: type, command: str, arguments: list[str]) -> Any:

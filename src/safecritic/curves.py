@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from safecritic.deployment import Evaluation, discounted_sums, judged
+from safecritic.deployment import Evaluation, discounted_sums
 from safecritic.run_folder import read_config, read_table
 
 WINDOW = 100  # episodes in the running mean
@@ -89,12 +89,9 @@ def draw_critic(found: Evaluation, gamma: float, title: str, path: str | Path) -
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    known = [judged(episode, gamma) for episode in found.traces]
-    if not any(steps.any() for steps in known):
+    q, truth = found.steps.q_cost, found.steps.realised
+    if not len(q):
         return None
-    truths = [discounted_sums(episode.column("cost"), gamma) for episode in found.traces]
-    q = np.concatenate([e.column("q_cost")[k] for e, k in zip(found.traces, known, strict=True)])
-    truth = np.concatenate([t[k] for t, k in zip(truths, known, strict=True)])
     with plt.rc_context(STYLE):
         figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
         figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
@@ -109,8 +106,9 @@ def draw_critic(found: Evaluation, gamma: float, title: str, path: str | Path) -
         left.text(0.9, 0.95, "equal", transform=left.transAxes, ha="right", color=SOFT, fontsize=9)
         worst = int(np.argmax([episode.column("cost").sum() for episode in found.traces]))
         episode = found.traces[worst]
-        steps = np.arange(len(truths[worst]))
-        right.plot(steps, truths[worst], color=INK, linewidth=1.6, label="what followed")
+        steps = np.arange(len(episode.steps))
+        followed = discounted_sums(episode.column("cost"), gamma)
+        right.plot(steps, followed, color=INK, linewidth=1.6, label="what followed")
         right.plot(
             steps, episode.column("q_cost"), color=COLOURS["cost"], linewidth=1.6, label="Q_C"
         )

@@ -7,10 +7,10 @@ the influence point at its errors. Everything but `Policy` is plain NumPy.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -124,38 +124,57 @@ def judged(episode: Episode, gamma: float) -> np.ndarray:
     return known
 
 
-def critic_figures(
+class JudgedSteps(NamedTuple):
+    """The steps of some episodes that have a prediction and an outcome, each array (N,)."""
+
+    q_cost: np.ndarray
+    realised: np.ndarray  # discounted cost that followed
+    costly: np.ndarray  # whether any of the next 1/(1-gamma) steps cost something
+    influence: np.ndarray | None = None
+
+    @property
+    def error(self) -> np.ndarray:
+        return np.abs(self.q_cost - self.realised)
+
+
+def judged_steps(
     episodes: Sequence[Episode], gamma: float, influence: Sequence[np.ndarray] | None = None
-) -> dict[str, float]:
-    """Q_C at the steps taken, against the costs that followed them.
+) -> JudgedSteps:
+    """Q_C at the steps taken, and the costs that followed them.
 
     Steps without a prediction are left out, and the last 1/(1-gamma) steps of an episode cut off
     by a time limit, whose outcome was not seen.
     """
-    horizon = horizon_of(gamma)
-    predicted, realised, positive, weights = [], [], [], []
-    for number, episode in enumerate(episodes):
-        costs, known = episode.column("cost"), judged(episode, gamma)
-        predicted.append(episode.column("q_cost")[known])
-        realised.append(discounted_sums(costs, gamma)[known])
-        positive.append(cost_within(costs, horizon)[known])
-        if influence is not None:
-            weights.append(np.asarray(influence[number], dtype=np.float64)[known])
-    q, truth = np.concatenate([[], *predicted]), np.concatenate([[], *realised])
+    known = [judged(episode, gamma) for episode in episodes]
+
+    def gathered(columns: Iterable[np.ndarray], kind: type = float) -> np.ndarray:
+        parts = [column[k] for column, k in zip(columns, known, strict=True)]
+        return np.concatenate([np.zeros(0, kind), *parts])
+
+    costs = [episode.column("cost") for episode in episodes]
+    return JudgedSteps(
+        gathered(episode.column("q_cost") for episode in episodes),
+        gathered(discounted_sums(cost, gamma) for cost in costs),
+        gathered((cost_within(cost, horizon_of(gamma)) for cost in costs), bool),
+        None if influence is None else gathered(np.asarray(u, np.float64) for u in influence),
+    )
+
+
+def critic_figures(steps: JudgedSteps) -> dict[str, float]:
+    """Does Q_C mean the cost? Nothing if no step was judged."""
+    q, truth = steps.q_cost, steps.realised
     if not len(q):
         return {}
     figures = {
-        "auc": auc(q, np.concatenate([np.zeros(0, bool), *positive])),
+        "auc": auc(q, steps.costly),
         "q_mean": float(q.mean()),
         "realised_mean": float(truth.mean()),
         "ratio": float(q.mean() / truth.mean()) if truth.mean() > 0 else float("nan"),
-        "error_mean": float(np.abs(q - truth).mean()),
+        "error_mean": float(steps.error.mean()),
         "steps": float(len(q)),
     }
-    if influence is not None:
-        figures["influence_error_correlation"] = rank_correlation(
-            np.concatenate(weights), np.abs(q - truth)
-        )
+    if steps.influence is not None:
+        figures["influence_error_correlation"] = rank_correlation(steps.influence, steps.error)
     return figures
 
 
@@ -204,7 +223,9 @@ class Evaluation:
     means: dict[str, float]
     critic: dict[str, float]
     seed: int
-    traces: list[Episode] = field(default_factory=list, repr=False)  # their steps
+    traces: list[Episode] = field(repr=False)  # their steps
+    steps: JudgedSteps = field(repr=False)  # those the safety critic judged
+    observations: np.ndarray = field(repr=False)  # (N, O), adapted, of all steps
 
     def save(self, path: str | Path) -> None:
         content = {
@@ -214,14 +235,15 @@ class Evaluation:
             "safety_critic": self.critic,
             "episodes": self.episodes,
         }
-        Path(path).write_text(json.dumps(_without_nan(content), indent=1) + "\n")
+        Path(path).write_text(json.dumps(finite_or_none(content), indent=1) + "\n")
 
 
-def _without_nan(value: Any) -> Any:
+def finite_or_none(value: Any) -> Any:
+    """For JSON, which has no NaN."""
     if isinstance(value, dict):
-        return {k: _without_nan(v) for k, v in value.items()}
+        return {k: finite_or_none(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_without_nan(v) for v in value]
+        return [finite_or_none(v) for v in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
@@ -248,7 +270,9 @@ def evaluate(
     )
     ends = np.cumsum([len(seen) for seen in observations])[:-1]
     influence = None if u is None else np.split(u, ends)
-    return Evaluation(rows, means, critic_figures(traces, config.gamma, influence), seed, traces)
+    steps = judged_steps(traces, config.gamma, influence)
+    seen = np.concatenate(observations)
+    return Evaluation(rows, means, critic_figures(steps), seed, traces, steps, seen)
 
 
 def influence_of(

@@ -214,6 +214,11 @@ def deployed(run: Path, job: Job) -> bool:
     return len(found["episodes"]) == job.deployment_episodes
 
 
+def measured(run: Path) -> bool:
+    """Whether what a report needs beyond the tables is there (`measures.runs`)."""
+    return (run / "measures.json").is_file()
+
+
 def done(out: Path, job: Job) -> bool:
     run = out / "runs" / job.name
-    return trained(run, job) and deployed(run, job)
+    return trained(run, job) and deployed(run, job) and measured(run)

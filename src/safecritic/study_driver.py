@@ -22,6 +22,7 @@ from safecritic.run_folder import lock_folder
 from safecritic.study import Job
 
 RETRIES = 2  # of a run whose process was killed
+ACTIVE = ("running", "deploying", "measuring")
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Progress:
     """What is known of one job."""
 
     job: Job
-    state: str = "waiting"  # running, deploying, done, failed
+    state: str = "waiting"  # running, deploying, measuring, done, failed
     about: dict[str, float] = field(default_factory=dict)
     started: float = 0.0
     seconds: float = 0.0
@@ -135,7 +136,7 @@ class Driver:
             return None
         total = 0.0
         for one in self.all:
-            if one.state in ("waiting", "running", "deploying"):
+            if one.state in ("waiting", *ACTIVE):
                 found = rates.get(one.job.method, known)
                 total += max(one.job.steps - one.step, 0) / (sum(found) / len(found))
         return total / self.workers

@@ -1,4 +1,4 @@
-"""One run of a study in a process of its own: train or resume, then deploy the policy.
+"""One run of a study in a process of its own: train or resume, deploy the policy, measure.
 
     python -m safecritic.study_worker STUDY NAME CORE
 
@@ -20,6 +20,7 @@ import numpy as np
 from safecritic import study
 from safecritic.callbacks import BaseCallback
 from safecritic.deployment import over_known
+from safecritic.measures.runs import measure, note_memory
 from safecritic.run_folder import RunFolderError, finite, lock_folder, write_json
 from safecritic.study import Job
 
@@ -72,10 +73,14 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
                 out=run,
                 overwrite=fresh and (run / "config.json").is_file(),
             )
-    if not study.deployed(run, job):
+        note_memory(run)
+    if not (study.deployed(run, job) and study.measured(run)):
         say(state="deploying")
         agent = agent or Agent.load(run)
-        agent.evaluate(job.deployment_episodes).save(run / "evaluation.json")
+        found = agent.evaluate(job.deployment_episodes)
+        found.save(run / "evaluation.json")
+        say(state="measuring")
+        measure(agent, found, run)
 
 
 def wait_until_free(run: Path, seconds: float = 20.0) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from safecritic import env_state
 from safecritic.checkpoint import Arrays
-from safecritic.deployment import ACTING, Episode, critic_figures, episode_row
+from safecritic.deployment import ACTING, Episode, critic_figures, episode_row, judged_steps
 from safecritic.device import (
     Device,
     compile_agent,
@@ -125,7 +125,7 @@ class Training(Loop):
 
         Q_C is the value at the time of acting, before the step's outcome was known or learned.
         """
-        figures = critic_figures(self.unjudged, self.config.gamma)
+        figures = critic_figures(judged_steps(self.unjudged, self.config.gamma))
         self.unjudged = []
         return {f"figures/{name}": value for name, value in figures.items()}
 

@@ -1,0 +1,438 @@
+"""The figures of a report, as data (`marks`): what is drawn, not how."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from safecritic.curves import running_mean
+from safecritic.measures import calibration, cost_map, statistics
+from safecritic.report.data import Run, Study, title
+from safecritic.report.marks import (
+    Area,
+    Bars,
+    Figure,
+    Heat,
+    Line,
+    Mark,
+    Panel,
+    Points,
+    arrows,
+    ellipse,
+)
+from safecritic.report.style import SOFT, STYLES, Style
+
+GRID_POINTS = 160  # of a learning curve
+MAPPED = ("sc", "csc", "usc")  # the paper's first figure
+ARROWS = 16  # along a side of a map
+
+
+def all_figures(study: Study) -> list[Figure]:
+    """In the order of the page; those without anything to draw are left out."""
+    sections = {
+        "Training": [*(curves(study, task) for task in study.tasks), pareto(study)],
+        "Deployment": [deployment(study, task) for task in study.tasks],
+        "Cost maps": [
+            draw(study, task) for task in study.tasks for draw in (instant_maps, rolled_maps)
+        ],
+        "Uncertainty": [
+            *(calibrated(study, task) for task in study.tasks),
+            *(theorem(study, task) for task in study.tasks),
+        ],
+        "Time and memory": [resources(study)],
+    }
+    found = []
+    for section, figures in sections.items():
+        for figure in figures:
+            if any(panel.marks for panel in figure.panels):
+                figure.section = section
+                figure.legend = _legend(figure)
+                found.append(figure)
+    return found
+
+
+def _legend(figure: Figure) -> dict[str, Style]:
+    return {
+        mark.label: mark.style
+        for panel in figure.panels
+        for mark in panel.marks
+        if isinstance(mark, Line | Points) and mark.label
+    }
+
+
+# ---------------------------------------------------------------- training
+
+
+def curves(study: Study, task: str) -> Figure:
+    """Reward, cost and goals against steps: mean of the seeds and its standard error."""
+    names = {"reward": "reward per episode", "cost": "cost per episode"}
+    goals = any(
+        np.nansum(run.episodes["success"]) > 0
+        for run in study.runs
+        if run.task == task and len(run.episodes["step"])
+    )
+    if goals:
+        names["goals"] = "goals reached so far"
+    budgets = [run.job.steps for run in study.runs if run.task == task]
+    wide = max(budgets) > 3 * min(budgets)
+    panels = [
+        Panel(
+            label,
+            [],
+            xlabel="environment steps" + (" (log scale)" if wide else ""),
+            level=study.limit(task) if name == "cost" else None,
+            xlog=wide,
+            ylog=wide and name == "goals",
+        )
+        for name, label in names.items()
+    ]
+    tops: list[float] = []
+    lows: list[float] = []
+    for method in study.methods:
+        runs = [r for r in study.of(method, task, done=False) if len(r.episodes["step"]) > 1]
+        if not runs:
+            continue
+        for panel, name in zip(panels, names, strict=True):
+            line = _curve(runs, name, wide)
+            line.style, line.label = STYLES[method], title(method)
+            panel.marks.append(line)
+            if name == "cost":
+                tops.append(float(line.y[2 * len(line.y) // 3 :].max()))
+            if name == "reward":
+                lows.append(float(line.y[len(line.y) // 5 :].min()))
+    if tops:
+        # warm-up is costly for all: the axes are for what comes after it
+        panels[1].yrange = (0.0, max(1.2 * max(tops), 6 * study.limit(task)))
+        highs = [float(np.nanmax(mark.y)) for mark in panels[0].marks if isinstance(mark, Line)]
+        room = 0.08 * (max(highs) - min(lows) + 1e-6)
+        panels[0].yrange = (min(lows) - room, max(highs) + room)
+    unfinished = any(run.task == task and not run.done for run in study.runs)
+    caption = (
+        "Running means of a run's episodes (a tenth of them, 5 to 100), then mean and standard "
+        "error over seeds. Dashed: the limit."
+    )
+    if unfinished:
+        caption += " Unfinished runs are drawn as far as they are."
+    return Figure(f"curves-{task}", f"Learning curves on {task}", caption, panels, task=task)
+
+
+def _curve(runs: Sequence[Run], name: str, log: bool) -> Line:
+    first = max(float(run.episodes["step"][0]) for run in runs)
+    last = max(float(run.episodes["step"][-1]) for run in runs)
+    space = np.geomspace if log else np.linspace
+    x = space(max(first, 1.0), max(last, first + 1), GRID_POINTS)
+    rows = []
+    for run in runs:
+        steps = run.episodes["step"]
+        if name == "goals":
+            values = np.cumsum(np.nan_to_num(run.episodes["success"]))
+            if log:
+                values = np.where(values > 0, values, np.nan)  # none has no place on such an axis
+        else:
+            window = int(np.clip(len(steps) // 10, 5, 100))
+            values = running_mean(run.episodes[name], window)
+        row = np.interp(x, steps, values)
+        if not run.done:  # a finished one has its last value until the others end
+            row[x > steps[-1]] = np.nan
+        rows.append(row)
+    values = np.array(rows)
+    number = (~np.isnan(values)).sum(axis=0)
+    keep = number > 0
+    values, number, x = values[:, keep], number[keep], x[keep]
+    mean = np.nansum(values, axis=0) / number
+    squares = np.nansum((values - mean) ** 2, axis=0)
+    spread = np.sqrt(squares / np.maximum(number - 1, 1) / number)
+    return Line(x, mean, low=mean - spread, high=mean + spread)
+
+
+def pareto(study: Study) -> Figure:
+    """Mean cost and reward of training, with the standard deviation over seeds as half axes."""
+    panels = []
+    for task in study.tasks:
+        marks: list[Mark] = []
+        for method in study.methods:
+            cost, reward = (study.values(method, task, name) for name in ("cost", "reward"))
+            if not len(cost):
+                continue
+            style = STYLES[method]
+            if len(cost) > 1:
+                half = cost.std(ddof=1), reward.std(ddof=1)
+                marks.append(Area(*ellipse(cost.mean(), reward.mean(), *half), style))
+            centre = np.array([cost.mean()]), np.array([reward.mean()])
+            marks.append(Points(*centre, style, title(method), size=8.0))
+        limit = study.limit(task)
+        drawn = np.concatenate([[limit], *(m.x for m in marks if isinstance(m, Area | Points))])
+        room = 0.05 * (np.ptp(drawn) + 1e-6)
+        panels.append(
+            Panel(
+                task,
+                marks,
+                xlabel="cost per episode",
+                ylabel="reward per episode",
+                upright=limit,
+                xrange=(float(drawn.min() - room), float(drawn.max() + room)),
+            )
+        )
+    caption = (
+        "Means over all training episodes; ellipses: one standard deviation over seeds. Left and "
+        "up is better. Dashed: the limit."
+    )
+    columns = min(3, max(len(panels), 1))
+    return Figure("pareto", "Reward against cost in training", caption, panels, columns)
+
+
+# ---------------------------------------------------------------- deployment
+
+
+def deployment(study: Study, task: str) -> Figure:
+    """Every deployment episode as a point, the mean of the seeds with its standard error."""
+    names = {
+        "reward": "reward",
+        "cost": "cost",
+        "hazard_distance_mean": "distance to the nearest hazard, m",
+    }
+    methods = [method for method in study.methods if study.of(method, task)]
+    panels = []
+    for name, label in names.items():
+        marks: list[Mark] = []
+        for place, method in enumerate(methods):
+            runs = study.of(method, task)
+            rows = [(run, row) for run in runs for row in run.deployment if row[name] is not None]
+            if not rows:
+                continue
+            values = np.array([row[name] for _, row in rows], np.float64)
+            shift = np.random.default_rng(0).uniform(-0.28, 0.28, len(values))
+            hover = [f"seed {run.job.seed}, episode {row['episode']}" for run, row in rows]
+            style = STYLES[method]
+            marks.append(Points(place + shift, values, style, "", 3.5, 0.35, names=hover))
+            means = np.array(
+                [np.mean([row[name] for row in run.deployment]) for run in runs], np.float64
+            )
+            mean, error = statistics.mean_and_error(means)
+            bar = np.array([0.0 if np.isnan(error) else error])
+            centre = np.array([float(place)]), np.array([mean])
+            marks.append(Points(*centre, style, title(method), 8.0, error=bar))
+        if not marks:
+            continue
+        ticks = list(range(len(methods))), [title(method) for method in methods]
+        panel = Panel(label, marks, xticks=ticks)
+        if name == "cost":
+            panel.level = study.limit(task)
+            _cut(panel)
+        panels.append(panel)
+    caption = (
+        "Points: episodes of the trained policies, without exploration, screen on; large: mean and "
+        "standard error over seeds. Dashed: the limit."
+    )
+    name = f"deployment-{task}"
+    return Figure(name, f"Deployment on {task}", caption, panels, max(len(panels), 1), task=task)
+
+
+def _cut(panel: Panel) -> None:
+    """A few wild episodes must not flatten the rest; says how many are not seen."""
+    points = [mark for mark in panel.marks if isinstance(mark, Points)]
+    values = np.concatenate([mark.y for mark in points])
+    means = [mark.y[0] + mark.error[0] for mark in points if mark.error is not None]
+    top = max(1.15 * float(np.quantile(values, 0.97)), 1.15 * max(means), 2.0 * (panel.level or 0))
+    panel.yrange = (-0.03 * top, top)
+    hidden = int((values > top).sum())
+    if hidden:
+        panel.note = f"{hidden} episode{'s' * (hidden > 1)} above, up to {values.max():.0f}"
+
+
+# ---------------------------------------------------------------- cost maps
+
+
+def _mapped(study: Study, task: str) -> list[Run]:
+    """A run for each method of the paper's figure, all of the least seed they share."""
+    found = {
+        method: {run.job.seed: run for run in study.of(method, task) if "cost_map" in run.measures}
+        for method in MAPPED
+    }
+    found = {method: runs for method, runs in found.items() if runs}
+    if not found:
+        return []
+    shared = set.intersection(*(set(runs) for runs in found.values()))
+    return [runs[min(shared or runs)] for runs in found.values()]
+
+
+def _map_panel(name: str, values: np.ndarray, extent: float, note: str = "") -> Panel:
+    values = cost_map.scaled(values)
+    size = values.shape[0]
+    cell = 2 * extent / size
+    along_x, along_y = cost_map.gradient(values, cell)
+    # mean gradient of blocks of cells, uphill
+    number = min(ARROWS, size)
+    edges = np.linspace(0, size, number + 1).astype(int)
+    middle = (edges[:-1] + edges[1:]) / 2 * cell - extent
+    u, v = (_blocks(part, edges) for part in (along_x, along_y))
+    y, x = np.meshgrid(middle, middle, indexing="ij")
+    length = np.hypot(u, v)
+    longest = length.max()
+    marks: list[Mark] = [Heat(values, extent)]
+    if longest > 0:
+        # the root, so that gentle slopes are seen too
+        scale = 0.9 * (2 * extent / number) * np.sqrt(length / longest) / np.maximum(length, 1e-12)
+        keep = (length > 0.004 * longest).ravel()
+        parts = [part.ravel()[keep] for part in (x, y, u * scale, v * scale)]
+        marks.append(arrows(*parts))
+    return Panel(name, marks, xlabel="x, m", ylabel="y, m", square=True, note=note)
+
+
+def _blocks(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    sums = np.add.reduceat(np.add.reduceat(values, edges[:-1], axis=0), edges[:-1], axis=1)
+    counts = np.diff(edges)
+    return sums / np.outer(counts, counts)
+
+
+def instant_maps(study: Study, task: str) -> Figure:
+    """Truth, SC, CSC and USC in the first scene."""
+    runs = _mapped(study, task)
+    panels = []
+    if runs:
+        extent = runs[0].measures["cost_map"]["extent"]
+        truth = runs[0].arrays["map/instant"][0]
+        panels.append(_map_panel("truth", truth, extent, "cost of standing there"))
+        inside = truth > 0
+        for run in runs:
+            found = run.arrays["map/predicted"][0]
+            errors = cost_map.errors(found, truth, inside, 2 * extent / len(truth))
+            note = (
+                f"gradient {errors.gradient_mse:.2f}, contrast {errors.contrast_error:.2f}, "
+                f"entropy {errors.entropy_error:.2f}"
+            )
+            panels.append(
+                _map_panel(f"{title(run.method)}, seed {run.job.seed}", found, extent, note)
+            )
+    caption = (
+        "One scene, the car at rest at each cell, mean of four headings; every map scaled to "
+        "[0, 1] by itself. Arrows: uphill, their length the root of the slope. Numbers: errors "
+        "against the truth in this scene."
+    )
+    name = f"cost-maps-{task}"
+    return Figure(name, f"Cost maps on {task}", caption, panels, max(len(panels), 1), task=task)
+
+
+def rolled_maps(study: Study, task: str) -> Figure:
+    """What followed when each method's policy was started at each cell, and what its Q_C says."""
+    runs = _mapped(study, task)
+    panels = []
+    for part, name in (("rolled_truth", "what followed"), ("rolled_predicted", "Q_C")):
+        for run in runs:
+            extent = run.measures["cost_map"]["extent"]
+            found = run.arrays[f"map/{part}"][0]
+            note = f"from {found.min():.2f} to {found.max():.2f}"
+            panels.append(_map_panel(f"{title(run.method)}: {name}", found, extent, note))
+    caption = (
+        "The same scene, the car starting at rest and facing right. Above: the discounted cost of "
+        "an episode of the deployed policy from each cell; below: Q_C of the policy's action there."
+    )
+    name = f"cost-maps-discounted-{task}"
+    heading = f"Cost maps on {task} against what followed"
+    return Figure(name, heading, caption, panels, max(len(runs), 1), task=task)
+
+
+# ---------------------------------------------------------------- uncertainty
+
+
+def calibrated(study: Study, task: str) -> Figure:
+    """Reliability and risk-coverage of the influence, the steps of all seeds together."""
+    reliable: list[Mark] = []
+    risky: list[Mark] = []
+    for method in study.methods:
+        arrays = [run.arrays for run in study.of(method, task) if "steps/influence" in run.arrays]
+        if not arrays:
+            continue
+        u = np.concatenate([one["steps/influence"] for one in arrays])
+        error = np.concatenate(
+            [np.abs(one["steps/q_cost"] - one["steps/realised"]) for one in arrays]
+        )
+        style, label = STYLES[method], title(method)
+        groups = calibration.reliability(u, error)
+        reliable.append(Line(groups.influence, groups.error, style, label, marked=True))
+        curve = calibration.risk_coverage(u, error)
+        keep = np.unique(np.linspace(max(len(u) // 50, 1), len(u), 200).astype(int)) - 1
+        risky.append(Line(curve.coverage[keep], curve.risk[keep], style, label))
+        best = np.cumsum(np.sort(error)) / np.arange(1, len(error) + 1)
+        thin = Style(style.colour, "dot", width=1.0)
+        risky.append(Line(curve.coverage[keep], best[keep], thin))
+        flat = np.full(2, curve.random)
+        risky.append(Line(np.array([0.0, 1.0]), flat, Style(SOFT, "dot", width=0.8)))
+    panels = [
+        Panel("reliability", reliable, "mean u of a tenth of the steps", "mean error"),
+        Panel("risk against coverage", risky, "share of the steps, least u first", "mean error"),
+    ]
+    caption = (
+        "Error is |Q_C - realised discounted cost| at the steps of the deployment episodes of all "
+        "seeds. Dotted, right: the order by the error itself (below) and the mean error (level)."
+    )
+    name = f"calibration-{task}"
+    return Figure(name, f"Does u know where Q_C errs? {task}", caption, panels, 2, task=task)
+
+
+def theorem(study: Study, task: str) -> Figure:
+    """Both sides of Theorem 1 against m, and where the bound says something."""
+    sides: list[Mark] = []
+    holds: list[Mark] = []
+    says: list[Mark] = []
+    ticks: list[int] = []
+    for method in study.methods:
+        found = [run.measures["theorem"] for run in study.of(method, task)
+                 if run.measures.get("theorem")]  # fmt: skip
+        if not found:
+            continue
+        style, label = STYLES[method], title(method)
+        ticks = [check["m"] for check in found[0]]
+        m = np.array(ticks, np.float64)
+
+        def mean(name: str, found: list = found) -> np.ndarray:
+            return np.mean([[check[name] for check in checks] for checks in found], axis=0)
+
+        sides.append(Line(m, mean("left"), style._replace(dash="solid"), label, marked=True))
+        sides.append(Line(m, mean("right"), Style(style.colour, "dot", width=1.2)))
+        holds.append(Line(m, 100 * mean("maxima_hold"), style, label, marked=True))
+        says.append(Line(m, 100 * mean("says_something"), style, label, marked=True))
+    panels = [
+        Panel("left (solid) and right side (dotted)", sides),
+        Panel("% of states where the bound is above 0", says, yrange=(-4, 104)),
+        Panel("% of states where the claim on maxima holds", holds, yrange=(-4, 104)),
+    ]
+    for panel in panels:
+        panel.xlabel, panel.xlog = "alternatives m", True
+        panel.xticks = (ticks, [str(m) for m in ticks])
+    caption = (
+        "Left side: how much larger the printed penalty is under uniform alternatives, mean over "
+        "states; right side: the bound the theorem claims, which loses log m."
+    )
+    name = f"theorem-{task}"
+    return Figure(name, f"Theorem 1 on trained critics, {task}", caption, panels, 3, task=task)
+
+
+# ---------------------------------------------------------------- time
+
+
+def resources(study: Study) -> Figure:
+    """Milliseconds per step, and memory, of each method on each task."""
+    panels = []
+    for task in study.tasks:
+        methods = [method for method in study.methods if study.of(method, task)]
+        if not methods:
+            continue
+        ticks = list(range(len(methods))), [title(method) for method in methods]
+        styles = [STYLES[method] for method in methods]
+        place = np.arange(len(methods), dtype=float)
+        cells = {
+            "minutes for a run": lambda run: run.seconds / 60,
+            "memory, MiB": lambda run: run.memory / 2**20,
+        }
+        for label, of in cells.items():
+            found = [
+                statistics.mean_and_error(np.array([of(run) for run in study.of(method, task)]))
+                for method in methods
+            ]
+            height, error = (np.array(part) for part in zip(*found, strict=True))
+            if np.isnan(height).all():
+                continue
+            bars: list[Mark] = [Bars(place, height, styles, np.nan_to_num(error))]
+            panels.append(Panel(f"{task}: {label}", bars, xticks=ticks))
+    caption = "Means and standard errors over seeds, one core each. Steps differ: see the table."
+    return Figure("resources", "Time and memory of a run", caption, panels, 2)

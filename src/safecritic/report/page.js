@@ -1,0 +1,43 @@
+// Figures are drawn when they come near the window: a page of fifty opens at once.
+const figures = JSON.parse(document.getElementById("figures").textContent);
+const options = {responsive: true, displaylogo: false,
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
+function draw(place) {
+  if (place.dataset.drawn) return;
+  place.dataset.drawn = "yes";
+  const figure = figures[place.id];
+  Plotly.newPlot(place, figure.data, figure.layout, options);
+}
+const plots = [...document.querySelectorAll(".plot")];
+if ("IntersectionObserver" in window) {
+  const watch = new IntersectionObserver(seen => {
+    for (const one of seen) if (one.isIntersecting) { watch.unobserve(one.target); draw(one.target); }
+  }, {rootMargin: "1200px"});
+  plots.forEach(place => watch.observe(place));
+} else plots.forEach(draw);
+window.addEventListener("beforeprint", () => plots.forEach(draw));
+
+// The search: every word must be in a run's row. #run=WORDS in the address fills it in.
+const search = document.getElementById("search");
+const rows = [...document.querySelectorAll("#table-runs tbody tr")];
+const found = document.getElementById("found");
+function filter() {
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  let number = 0;
+  for (const row of rows) {
+    const text = row.textContent.toLowerCase();
+    row.hidden = !words.every(word => text.includes(word));
+    number += !row.hidden;
+  }
+  found.textContent = words.length ? number + " of " + rows.length + " runs" : "";
+}
+search.addEventListener("input", filter);
+search.addEventListener("keydown", event => {
+  if (event.key === "Enter") document.getElementById("runs").scrollIntoView();
+});
+const asked = decodeURIComponent(location.hash).match(/^#run=(.*)$/);
+if (asked) {
+  search.value = asked[1];
+  filter();
+  document.getElementById("runs").scrollIntoView();
+}

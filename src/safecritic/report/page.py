@@ -1,0 +1,163 @@
+"""The page: one HTML file with everything in it, Plotly too; it opens without a network."""
+
+import html
+import json
+import re
+from importlib import resources
+from pathlib import Path
+
+from safecritic.report.data import Study, title
+from safecritic.report.interactive import plotly
+from safecritic.report.marks import Figure
+from safecritic.report.tables import DIFFERS, Table
+
+SECTIONS = {
+    "Training": "What it cost to learn, and what was earned meanwhile.",
+    "Deployment": "The trained policies: no exploration noise, screen on.",
+    "Cost maps": "What the safety critic says of every place, against what is there.",
+    "Uncertainty": "Whether the influence points at the critic's errors, and Theorem 1 on numbers.",
+    "Time and memory": "",
+    "Runs": "",
+}
+LEGEND = (
+    "Ours are means ± standard error over seeds, with the interquartile mean (IQM) and its 95% "
+    f"bootstrap interval. <b>{DIFFERS}</b> marks where our mean ± standard error and the paper's "
+    "do not overlap. The paper's ± in its deployment table is the standard deviation of ten "
+    "episodes, so a root-tenth of it is compared. Click a method in a legend to hide it, twice to "
+    "see it alone."
+)
+WORDS = ("task", "method", "against", "run", "state")
+
+
+def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) -> None:
+    import plotly as package
+
+    drawn = {_id(figure): plotly(figure) for figure in figures}
+    data = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    script = (Path(package.__file__).parent / "package_data" / "plotly.min.js").read_text("utf-8")
+    filled = {table.section for table in tables} | {figure.section for figure in figures}
+    names = [name for name in SECTIONS if name in filled]
+    links = "".join(f'<a href="#{_slug(name)}">{name}</a>' for name in names)
+    hint = 'placeholder="find a run: usc seed3" aria-label="find a run"'
+    search = f'<input id="search" type="search" {hint}>'
+    body = "\n".join(_section(name, tables, figures) for name in names)
+    content = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{html.escape(study.out.resolve().name)}: safecritic report</title>
+<link rel="icon" href="data:,">
+<style>
+{_own("page.css")}</style>
+</head>
+<body>
+<header>
+{_head(study)}
+</header>
+<nav><div>{links}{search}<span id="found" class="about"></span></div></nav>
+<main>
+{body}
+</main>
+<script type="application/json" id="figures">{data}</script>
+<script>{script}</script>
+<script>
+{_own("page.js")}</script>
+</body>
+</html>
+"""
+    path.write_text(content, encoding="utf-8")
+
+
+def _own(name: str) -> str:
+    return (resources.files("safecritic") / "report" / name).read_text("utf-8")
+
+
+def _head(study: Study) -> str:
+    done, failed = sum(run.done for run in study.runs), sum(r.state == "failed" for r in study.runs)
+    seeds = len({run.job.seed for run in study.runs})
+    methods = ", ".join(title(method) for method in study.methods)
+    about = f"{study.source}: {methods} on {', '.join(study.tasks)}; {seeds} seed"
+    about += f"{'s' * (seeds > 1)}; {done} of {len(study.runs)} runs done. Made by safecritic."
+    lines = [
+        f"<h1>{html.escape(study.out.resolve().name)}</h1>",
+        f'<p class="about">{html.escape(about)}</p>',
+    ]
+    if done < len(study.runs):
+        text = f"This study is not finished: {len(study.runs) - done} runs are missing"
+        text += f", {failed} of them failed" if failed else ""
+        lines.append(f'<p class="warning">{text}. Tables count finished runs alone.</p>')
+    few = min((len(study.of(m, t)) for m in study.methods for t in study.tasks), default=0)
+    if few < 5:
+        text = f"{few or 'No'} finished run{'s' * (few != 1)} for some method and task"
+        text += ": intervals over so few seeds are wide, and often wrong."
+        lines.append(f'<p class="warning">{text}</p>')
+    lines.append(f"<p>{LEGEND}</p>")
+    return "\n".join(lines)
+
+
+def _section(name: str, tables: list[Table], figures: list[Figure]) -> str:
+    parts = [f'<h2 id="{_slug(name)}">{name}</h2>']
+    if SECTIONS[name]:
+        parts.append(f"<p>{SECTIONS[name]}</p>")
+    parts += [_table(table) for table in tables if table.section == name]
+    parts += [_figure(figure) for figure in figures if figure.section == name]
+    return "\n".join(parts)
+
+
+def _table(table: Table) -> str:
+    head = "".join(
+        f'<th class="word">{html.escape(x)}</th>' if x in WORDS else f"<th>{html.escape(x)}</th>"
+        for x in table.header
+    )
+    lines = []
+    for number, row in enumerate(table.rows):
+        first = number == 0 or row[0] != table.rows[number - 1][0]
+        cells = []
+        for at, cell in enumerate(row):
+            kinds = [table.marks.get((number, at), "")]
+            kinds.append("word" if table.header[at] in WORDS else "")
+            kinds.append("paper" if table.header[at].endswith(", paper") else "")
+            kinds.append("differs" if table.header[at] == DIFFERS else "")
+            text = html.escape(cell)
+            if (number, at) in table.links:
+                text = f'<a href="{html.escape(table.links[number, at])}">{text}</a>'
+            kind = " ".join(filter(None, kinds))
+            cells.append(f'<td class="{kind}">{text}</td>' if kind else f"<td>{text}</td>")
+        lines.append(f"<tr{' class=first' * first}>{''.join(cells)}</tr>")
+    files = _files(table.name, "tables", ("csv", "tex"))
+    rows = "\n".join(lines)
+    whole = f"""<div class="scroll"><table id="table-{table.name}">
+<thead><tr>{head}</tr></thead>
+<tbody>
+{rows}
+</tbody></table></div>"""
+    if table.folded:
+        whole = f"<details><summary>{len(table.rows)} rows</summary>\n{whole}\n</details>"
+    return f"""<h3>{html.escape(table.title)}</h3>
+<p class="caption">{html.escape(table.caption)} {files}</p>
+{whole}"""
+
+
+def _figure(figure: Figure) -> str:
+    files = _files(figure.name, "figures", ("png", "pdf"))
+    height = plotly(figure)["layout"]["height"]
+    narrow = ";max-width:680px" * (min(figure.columns, len(figure.panels)) == 1)
+    return f"""<figure>
+<h3>{html.escape(figure.title)}</h3>
+<p class="caption">{html.escape(figure.caption)} {files}</p>
+<div class="plot" id="{_id(figure)}" style="min-height:{height}px{narrow}"></div>
+</figure>"""
+
+
+def _files(name: str, folder: str, kinds: tuple[str, ...]) -> str:
+    links = (f'<a href="{folder}/{name}.{kind}">{kind.upper()}</a>' for kind in kinds)
+    return f'<span class="files">{" ".join(links)}</span>'
+
+
+def _id(figure: Figure) -> str:
+    return f"figure-{_slug(figure.name)}"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -1,0 +1,126 @@
+"""Figures for print: PNG and PDF by Matplotlib."""
+
+from pathlib import Path
+from typing import Any
+
+from safecritic.curves import STYLE
+from safecritic.report.marks import Area, Bars, Figure, Heat, Line, Panel, Points
+from safecritic.report.style import GRID, LIMIT, SOFT, Style
+
+DASHES: dict[str, Any] = {
+    "solid": "-",
+    "dash": (0, (5, 2)),
+    "dot": (0, (1.5, 1.5)),
+    "dashdot": (0, (5, 1.5, 1.5, 1.5)),
+}
+MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle": "^", "cross": "X"}
+COLOURS = "viridis"
+
+
+def save(figure: Figure, folder: Path) -> list[Path]:
+    """Write NAME.png and NAME.pdf."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context({**STYLE, "pdf.fonttype": 42}):
+        columns = min(figure.columns, len(figure.panels))
+        rows = -(-len(figure.panels) // columns)
+        maps = any(panel.square for panel in figure.panels)
+        size = (3.3 * columns + 0.3, (3.7 if maps else 3.1) * rows + (0.5 if maps else 0.9))
+        drawn, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+        for panel, axis in zip(figure.panels, axes.flat, strict=False):
+            _draw(panel, axis)
+        for axis in list(axes.flat)[len(figure.panels) :]:
+            axis.set_axis_off()
+        drawn.suptitle(figure.title, x=0.012, ha="left", fontsize=12, fontweight="bold")
+        if len(figure.legend) > 1 and not any(p.xticks and not p.xlog for p in figure.panels):
+            handles = [_handle(style, label) for label, style in figure.legend.items()]
+            drawn.legend(
+                handles=handles, loc="outside lower center", ncols=min(len(handles), 8),
+                frameon=False, fontsize=9, handlelength=2.6, columnspacing=1.2,
+            )  # fmt: skip
+        paths = [folder / f"{figure.name}.{kind}" for kind in ("png", "pdf")]
+        for path in paths:
+            drawn.savefig(path, dpi=150)
+        plt.close(drawn)
+    return paths
+
+
+def _handle(style: Style, label: str) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D(
+        [], [], color=style.colour, linestyle=DASHES[style.dash], linewidth=style.width,
+        marker=MARKERS[style.marker], markersize=5, label=label,
+    )  # fmt: skip
+
+
+def _draw(panel: Panel, axis: Any) -> None:
+    axis.set_title(panel.title, loc="left", fontsize=10.5, pad=16 if panel.note else 6)
+    if panel.note:
+        axis.text(0, 1.015, panel.note, transform=axis.transAxes, fontsize=8, color=SOFT)
+    if not panel.square:
+        axis.grid(axis="y", color=GRID, linewidth=0.8)
+        axis.set_axisbelow(True)
+    if not panel.marks:
+        axis.text(0.5, 0.5, "nothing yet", transform=axis.transAxes, ha="center", color=SOFT)
+    for mark in panel.marks:
+        _mark(mark, axis)
+    limit = {"color": LIMIT.colour, "linewidth": LIMIT.width, "linestyle": DASHES[LIMIT.dash]}
+    if panel.level is not None:
+        axis.axhline(panel.level, zorder=1.5, **limit)
+    if panel.upright is not None:
+        axis.axvline(panel.upright, zorder=1.5, **limit)
+    axis.set_xlabel(panel.xlabel)
+    axis.set_ylabel(panel.ylabel)
+    if panel.xlog:
+        axis.set_xscale("log")
+    if panel.ylog:
+        axis.set_yscale("log")
+    if panel.xrange is not None:
+        axis.set_xlim(*panel.xrange)
+    if panel.xticks is not None:
+        long = not panel.xlog and len(panel.xticks[1]) > 4
+        axis.set_xticks(panel.xticks[0], panel.xticks[1], rotation=40 if long else 0,
+                        ha="right" if long else "center", rotation_mode="anchor")  # fmt: skip
+        axis.minorticks_off()
+    if panel.yrange is not None:
+        axis.set_ylim(*panel.yrange)
+    if panel.square:
+        axis.set_aspect("equal")
+
+
+def _mark(mark: Any, axis: Any) -> None:
+    match mark:
+        case Line():
+            style = {"color": mark.style.colour, "linewidth": mark.style.width}
+            if mark.low is not None and mark.high is not None:
+                axis.fill_between(
+                    mark.x, mark.low, mark.high, color=mark.style.colour, alpha=0.13, linewidth=0
+                )
+            marker = {"marker": MARKERS[mark.style.marker], "markersize": 5} if mark.marked else {}
+            axis.plot(mark.x, mark.y, linestyle=DASHES[mark.style.dash], **style, **marker)
+        case Points():
+            error = mark.error
+            axis.errorbar(
+                mark.x, mark.y, yerr=error, fmt=MARKERS[mark.style.marker], markersize=mark.size,
+                color=mark.style.colour, alpha=mark.opacity, elinewidth=1.6, capsize=3,
+                markeredgewidth=0.6 if mark.opacity == 1 else 0,
+                markeredgecolor="white" if mark.opacity == 1 else None, ecolor=mark.style.colour,
+            )  # fmt: skip
+        case Area():
+            axis.fill(mark.x, mark.y, color=mark.style.colour, alpha=0.2, linewidth=0)
+        case Bars():
+            axis.bar(
+                mark.x, mark.height, yerr=mark.error, width=0.7, capsize=3,
+                color=[style.colour for style in mark.styles], ecolor=SOFT,
+            )  # fmt: skip
+        case Heat():
+            end = mark.extent
+            axis.imshow(
+                mark.z, origin="lower", extent=(-end, end, -end, end), cmap=COLOURS, vmin=0, vmax=1
+            )
+        case _:
+            raise TypeError(f"cannot draw {type(mark).__name__}")
