@@ -147,10 +147,11 @@ class Maps(NamedTuple):
     rolled_instant: np.ndarray
 
 
-def map_run(agent: Any, critic: Any, size: int = SIZE, rolled_size: int = ROLLED_SIZE) -> Maps:
+def map_run(agent: Any, critic: Any) -> Maps:
     """The maps of a trained agent of a car task, in the same scenes for every agent."""
     from safecritic.tasks.adapter import make_env
 
+    size, rolled_size = SIZE, ROLLED_SIZE
     env, _ = make_env(agent.environment["id"])
     task = env.unwrapped
     found, truth = [], []

@@ -150,9 +150,10 @@ def pareto(study: Study) -> Figure:
     for task in study.tasks:
         marks: list[Mark] = []
         for method in study.methods:
-            cost, reward = (study.values(method, task, name) for name in ("cost", "reward"))
+            pair = [study.values(method, task, name) for name in ("cost", "reward")]
+            cost, reward = (part[~np.isnan(part)] for part in pair)
             if not len(cost):
-                continue
+                continue  # no run is finished, or no episode ended
             style = STYLES[method]
             if len(cost) > 1:
                 half = cost.std(ddof=1), reward.std(ddof=1)
