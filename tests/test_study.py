@@ -165,13 +165,14 @@ def numbers(out: Path) -> dict[str, Any]:
             about["step"],
             (run / "episodes.csv").read_text(),
             json.loads((run / "evaluation.json").read_text())["episodes"],
+            (run / "measures.json").read_text(),
         )
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-def test_kill_9_of_a_worker_and_of_the_driver_change_nothing(tmp_path: Path) -> None:
+def test_kill_9_of_a_worker_and_of_the_driver_and_ctrl_c_change_nothing(tmp_path: Path) -> None:
     file = write(tmp_path, SMALL.replace("steps = 900", "steps = 6_000"))
     whole, out = tmp_path / "whole", tmp_path / "out"
     finish(whole, file)
@@ -187,6 +188,15 @@ def test_kill_9_of_a_worker_and_of_the_driver_change_nothing(tmp_path: Path) -> 
         if not workers_of(out):
             break
         time.sleep(0.05)
+    assert workers_of(out) == []
+
+    process = subprocess.Popen(**command(out, file))
+    wait_for_a_run(out, process)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, text
+    assert "stopped; the runs are saved" in text
     assert workers_of(out) == []
 
     assert "4 of 4 runs are done" in finish(out, file)

@@ -394,8 +394,8 @@ def theorem(study: Study, task: str) -> Figure:
         says.append(Line(m, 100 * mean("says_something"), style, label, marked=True))
     panels = [
         Panel("left (solid) and right side (dotted)", sides),
-        Panel("% of states where the bound is above 0", says, yrange=(-4, 104)),
-        Panel("% of states where the claim on maxima holds", holds, yrange=(-4, 104)),
+        Panel("% of states with a bound above 0", says, yrange=(-4, 104)),
+        Panel("% where the claim on maxima holds", holds, yrange=(-4, 104)),
     ]
     for panel in panels:
         panel.xlabel, panel.xlog = "alternatives m", True

@@ -38,7 +38,7 @@ def save(figure: Figure, folder: Path) -> list[Path]:
         if len(figure.legend) > 1 and not any(p.xticks and not p.xlog for p in figure.panels):
             handles = [_handle(style, label) for label, style in figure.legend.items()]
             drawn.legend(
-                handles=handles, loc="outside lower center", ncols=min(len(handles), 8),
+                handles=handles, loc="outside lower center", ncols=min(len(handles), 3 * columns + 1),
                 frameon=False, fontsize=9, handlelength=2.6, columnspacing=1.2,
             )  # fmt: skip
         paths = [folder / f"{figure.name}.{kind}" for kind in ("png", "pdf")]
