@@ -24,6 +24,7 @@ def write_run(out: Path, job: study.Job, costs: list[float], deployed: float) ->
     means = {"cost": deployed, "reward": 1.0, "success": None}
     content = {"means": means, "safety_critic": {"auc": 0.75}, "episodes": [{}]}
     (run / "evaluation.json").write_text(json.dumps(content))
+    (run / "measures.json").write_text("{}")
 
 
 @pytest.fixture

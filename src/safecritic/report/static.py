@@ -37,8 +37,9 @@ def save(figure: Figure, folder: Path) -> list[Path]:
         drawn.suptitle(figure.title, x=0.012, ha="left", fontsize=12, fontweight="bold")
         if len(figure.legend) > 1 and not any(p.xticks and not p.xlog for p in figure.panels):
             handles = [_handle(style, label) for label, style in figure.legend.items()]
+            wide = min(len(handles), 3 * columns + 1)
             drawn.legend(
-                handles=handles, loc="outside lower center", ncols=min(len(handles), 3 * columns + 1),
+                handles=handles, loc="outside lower center", ncols=wide,
                 frameon=False, fontsize=9, handlelength=2.6, columnspacing=1.2,
             )  # fmt: skip
         paths = [folder / f"{figure.name}.{kind}" for kind in ("png", "pdf")]
