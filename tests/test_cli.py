@@ -353,3 +353,11 @@ def test_every_setting_is_explained() -> None:
             for line in inspect.getsource(kind).splitlines():
                 if re.match(r"    \w+: .* = ", line):
                     assert "  # " in line, f"{kind.__name__}: {line.strip()}"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.4, "59 s"), (60, "1 min"), (3599, "1 h 00 min"), (11_100, "3 h 05 min")],
+)
+def test_durations_for_people(seconds: float, text: str) -> None:
+    assert cli._duration(seconds) == text

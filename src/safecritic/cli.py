@@ -292,7 +292,7 @@ class _StudyTable:
         left = driver.left()
         text = f"{done} of {self.total} done"
         if left is not None:
-            text += f", {int(left) // 3600}:{int(left) // 60 % 60:02d} h left"
+            text += f", {_duration(left)} left"
         for one in ended:
             about = "  ".join(f"{k} {v:.2f}" for k, v in one.about.items() if k != "step")
             line = f"{one.state}: {one.job.name}  {one.seconds:.0f} s  {about}  ({text})"
@@ -307,7 +307,7 @@ class _StudyTable:
         from safecritic.study_driver import ACTIVE
 
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=text)
-        for name in ("run", "state", "steps", "steps/s", "reward", "cost", "success"):
+        for name in ("run", "state", "steps", "steps/s", "left", "reward", "cost", "success"):
             table.add_column(name, justify="left" if name in ("run", "state") else "right")
         active = [one for one in driver.all if one.state in (*ACTIVE, "failed")]
         waiting = [one for one in driver.all if one.state == "waiting"]
@@ -318,6 +318,7 @@ class _StudyTable:
                 one.state,
                 f"{one.step:,}/{one.job.steps:,}" if one.step else "",
                 f"{rate:,.0f}" if rate else "",
+                _duration((one.job.steps - one.step) / rate) if rate else "",
                 _number(one.about.get("reward")),
                 _number(one.about.get("cost")),
                 _percent(one.about.get("success")),
@@ -350,6 +351,14 @@ def report(arguments: list[str]) -> int:
         )
     print(f"{page}: open it in a browser; tables and figures are beside it")
     return 0
+
+
+def _duration(seconds: float) -> str:
+    """Roughly, for people: 40 s, 12 min, 3 h 05 min."""
+    minutes = round(seconds / 60)
+    if seconds < 60:
+        return f"{max(seconds, 0):.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def tasks(arguments: list[str]) -> int:
