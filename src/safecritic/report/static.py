@@ -28,7 +28,7 @@ def save(figure: Figure, folder: Path) -> list[Path]:
         columns = min(figure.columns, len(figure.panels))
         rows = -(-len(figure.panels) // columns)
         maps = any(panel.square for panel in figure.panels)
-        size = (3.3 * columns + 0.3, (3.7 if maps else 3.1) * rows + (0.5 if maps else 0.9))
+        size = (3.3 * columns + 0.3, (3.4 if maps else 3.1) * rows + (0.4 if maps else 0.9))
         drawn, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
         for panel, axis in zip(figure.panels, axes.flat, strict=False):
             _draw(panel, axis)
