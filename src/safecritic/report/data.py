@@ -129,6 +129,11 @@ class Study:
         rows = [row for row in self.rows if row["method"] == method and row["task"] == task]
         return np.array([row[column] for row in rows], np.float64)
 
+    def measured(self, method: str, task: str, name: str) -> list[Any]:
+        """A part of measures.json of each finished run that has it."""
+        found = [run.measures.get(name) for run in self.of(method, task)]
+        return [part for part in found if part]
+
     def limit(self, task: str) -> float:
         found = [run.job.settings["cost_limit"] for run in self.runs if run.task == task]
         return float(found[0])

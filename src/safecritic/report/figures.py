@@ -377,8 +377,7 @@ def theorem(study: Study, task: str) -> Figure:
     says: list[Mark] = []
     ticks: list[int] = []
     for method in study.methods:
-        found = [run.measures["theorem"] for run in study.of(method, task)
-                 if run.measures.get("theorem")]  # fmt: skip
+        found = study.measured(method, task, "theorem")
         if not found:
             continue
         style, label = STYLES[method], title(method)

@@ -9,7 +9,7 @@ from pathlib import Path
 from safecritic.report.data import Study, title
 from safecritic.report.interactive import plotly
 from safecritic.report.marks import Figure
-from safecritic.report.tables import DIFFERS, Table
+from safecritic.report.tables import DIFFERS, WORDS, Table
 
 SECTIONS = {
     "Training": "What it cost to learn, and what was earned meanwhile.",
@@ -26,7 +26,6 @@ LEGEND = (
     "episodes, so a root-tenth of it is compared. Click a method in a legend to hide it, twice to "
     "see it alone."
 )
-WORDS = ("task", "method", "against", "run", "state")
 
 
 def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) -> None:

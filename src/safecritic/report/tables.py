@@ -21,6 +21,7 @@ from safecritic.report.data import Printed, Study, title
 
 NONE = "–"
 DIFFERS = "≠"
+WORDS = ("task", "method", "against", "run", "state")  # columns that are not numbers
 EPISODES = 10  # in the paper's deployment tables
 
 
@@ -68,8 +69,7 @@ class Table:
 
 def _labels(table: Table) -> int:
     """How many columns are words."""
-    words = ("task", "method", "against", "run", "state")
-    return sum(name in words for name in table.header)
+    return sum(name in WORDS for name in table.header)
 
 
 def _latex(text: str) -> str:
@@ -285,8 +285,7 @@ def map_table(study: Study, truth: str) -> Table:
         first = len(table.rows)
         means: dict[int, list[float]] = {}
         for method in study.methods:
-            found = [run.measures["cost_map"] for run in study.of(method, task)
-                     if "cost_map" in run.measures]  # fmt: skip
+            found = study.measured(method, task, "cost_map")
             if not found:
                 continue
             row = [task, title(method), str(len(found))]
@@ -316,8 +315,7 @@ def calibration_table(study: Study) -> Table:
     table = Table("calibration", "Calibration of the influence", caption, header, [])
     for task in study.tasks:
         for method in study.methods:
-            found = [run.measures["calibration"] for run in study.of(method, task)
-                     if "calibration" in run.measures]  # fmt: skip
+            found = study.measured(method, task, "calibration")
             if not found:
                 continue
             columns = {
@@ -389,8 +387,7 @@ def theorem_table(study: Study) -> Table:
     table = Table("theorem", "Theorem 1 on trained critics", caption, header, [], folded=True)
     for task in study.tasks:
         for method in study.methods:
-            found = [run.measures["theorem"] for run in study.of(method, task)
-                     if run.measures.get("theorem")]  # fmt: skip
+            found = study.measured(method, task, "theorem")
             for checks in zip(*found, strict=False):
                 row = [task, title(method), str(len(checks)), str(checks[0]["m"])]
                 for name, text in THEOREM.items():
