@@ -101,6 +101,13 @@ def test_the_mark_is_where_intervals_do_not_overlap() -> None:
     assert tables.differs(np.array([2.0]), data.Printed(9.0, 0.1)) == ""  # one seed: no interval
 
 
+def test_one_seed_has_no_interval() -> None:
+    assert tables.mean_cell(np.array([2.0])) == "2.00"
+    assert tables.iqm_cell(np.array([2.0, np.nan])) == tables.NONE
+    assert tables.iqm_cell(np.array([2.0, 2.0])) == "2.00 [2.00, 2.00]"
+    assert tables.mean_cell(np.array([-0.001, 0.0])) == "0.00 ± 0.00"
+
+
 def test_the_papers_numbers_as_printed() -> None:
     paper = data.read_paper()
     assert len(paper) == 241

@@ -100,8 +100,10 @@ def mean_cell(values: np.ndarray, digits: int = 2, scale: float = 1.0) -> str:
 
 
 def iqm_cell(values: np.ndarray, digits: int = 2, scale: float = 1.0) -> str:
-    found = statistics.interval_of_iqm(values)
-    return interval_cell(found, digits, scale)
+    """One seed has no interval."""
+    if np.count_nonzero(~np.isnan(values)) < 2:
+        return NONE
+    return interval_cell(statistics.interval_of_iqm(values), digits, scale)
 
 
 def interval_cell(found: statistics.Interval, digits: int = 2, scale: float = 1.0) -> str:
@@ -357,7 +359,8 @@ def improvement_table(study: Study) -> Table:
             for column, sign in columns.values():
                 ours = sign * study.values(chosen, task, column)
                 theirs = sign * study.values(other, task, column)
-                row.append(interval_cell(statistics.probability_of_improvement(ours, theirs)))
+                found = statistics.probability_of_improvement(ours, theirs)
+                row.append(interval_cell(found) if min(counts) > 1 else NONE)
             table.rows.append(row)
     return table
 
