@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import _jax, replay  # noqa: F401
+from safecritic import _jax, replay
 from safecritic.checkpoint import Arrays, CheckpointError
 from safecritic.deployment import ACTING
 from safecritic.networks import EnvSpec
@@ -101,13 +101,18 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     """The agent's functions under jit; the same objects for the same settings, so one compile."""
 
     def jit(function: Any, *, donate: bool = False, **fixed: Any) -> Any:
-        return jax.jit(functools.partial(function, **fixed), donate_argnums=(0,) if donate else ())
+        return jax.jit(
+            functools.partial(function, **fixed),
+            donate_argnums=(0,) if donate else (),
+            compiler_options=_jax.compiler_options(),
+        )
 
     def first_metrics(key: jax.Array) -> dict[str, jax.Array]:
         device = init_device(key, agent, config, spec, metrics=0)
         return update(device.agent, replay.sample(device.replay, key, config))[1]
 
-    update = jit(agent.update, config=config)  # under jit by itself: traced once for both uses
+    # under jit by itself: traced once for both uses
+    update = jax.jit(functools.partial(agent.update, config=config))
     metrics = tuple(sorted(jax.eval_shape(first_metrics, jax.random.PRNGKey(0))))
     return Compiled(
         init=jit(init_device, agent=agent, config=config, spec=spec, metrics=len(metrics)),
