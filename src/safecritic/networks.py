@@ -72,9 +72,7 @@ def _dense_forward(x: jax.Array, w: jax.Array) -> tuple[jax.Array, tuple[jax.Arr
     return x @ w, (x, w)
 
 
-def _dense_backward(
-    seen: tuple[jax.Array, jax.Array], d: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _dense_backward(seen: tuple[jax.Array, jax.Array], d: jax.Array) -> tuple[jax.Array, jax.Array]:
     x, w = seen
     return times_transposed(d, w), x.T @ d
 
@@ -159,6 +157,15 @@ class Pass(NamedTuple):
     raw: jax.Array  # (B, k)
     hidden: tuple[jax.Array, ...]  # (B, k, width) each: the inputs of every layer but the first
 
+    def at(self, place: jax.Array) -> "Pass":
+        """Of the k actions of each observation the one at ``place`` (B,): (B,) and (B, width)."""
+        each = jnp.arange(len(place))
+
+        def take(x: jax.Array) -> jax.Array:
+            return x.at[each, place].get(mode="promise_in_bounds")
+
+        return Pass(take(self.raw), tuple(take(x) for x in self.hidden))
+
 
 def critic_pass(params: Params, obs: jax.Array, actions: jax.Array) -> Pass:
     """k actions (B, k, A) for each observation (B, O).
@@ -180,43 +187,42 @@ def critic_many(params: Params, obs: jax.Array, actions: jax.Array) -> jax.Array
     return critic_pass(params, obs, actions).raw
 
 
-def chosen(passed: Pass, place: jax.Array) -> Pass:
-    """Of the k actions of each observation those at ``place`` (B, j)."""
-    return Pass(
-        jnp.take_along_axis(passed.raw, place, axis=1),
-        tuple(jnp.take_along_axis(x, place[..., None], axis=1) for x in passed.hidden),
-    )
+Actions = tuple[jax.Array, ...]
+Passes = tuple[Pass, ...]
 
 
 @jax.custom_vjp
-def recall(params: Params, obs: jax.Array, actions: jax.Array, passed: Pass) -> jax.Array:
-    """The raw values (B, k) of a pass made before, with their gradient by the parameters.
+def recall(params: Params, obs: jax.Array, actions: Actions, passes: Passes) -> jax.Array:
+    """Raw values (j, B) of j actions (B, A), known from a pass, with their gradient by ``params``.
 
-    No second forward pass; observations and actions get no gradient.
+    ``passes`` are that pass at each of the actions. There is no second one, and observations and
+    actions get no gradient.
     """
-    return passed.raw
+    return jnp.stack([passed.raw for passed in passes])
 
 
 def _recall_forward(
-    params: Params, obs: jax.Array, actions: jax.Array, passed: Pass
-) -> tuple[jax.Array, tuple[Params, jax.Array, jax.Array, tuple[jax.Array, ...]]]:
-    return passed.raw, (params, obs, actions, passed.hidden)
+    params: Params, obs: jax.Array, actions: Actions, passes: Passes
+) -> tuple[jax.Array, tuple[Params, jax.Array, Actions, Passes]]:
+    return recall(params, obs, actions, passes), (params, obs, actions, passes)
 
 
 def _recall_backward(
-    seen: tuple[Params, jax.Array, jax.Array, tuple[jax.Array, ...]], d: jax.Array
+    seen: tuple[Params, jax.Array, Actions, Passes], d: jax.Array
 ) -> tuple[Params, None, None, None]:
-    params, obs, actions, hidden = seen
-    batch, k = d.shape
-    d = d.reshape(batch * k, 1)
+    params, obs, actions, passes = seen
+    slopes = [each[:, None] for each in d]
     found: list[dict[str, jax.Array]] = []
-    for layer, x in zip(params[:0:-1], reversed(hidden), strict=True):
-        x = x.reshape(batch * k, -1)
-        found.append({"w": x.T @ d, "b": d.sum(axis=0)})
-        d = times_transposed(d, layer["w"]) * (x > 0)
-    # The k actions of a row share its observation, so their gradients meet before the product.
-    shared = d.reshape(batch, k, -1).sum(axis=1)
-    own = actions.reshape(batch * k, -1).T @ d
+    for number in range(len(params) - 1, 0, -1):
+        inputs = [passed.hidden[number - 1] for passed in passes]
+        pairs = list(zip(inputs, slopes, strict=True))
+        # One column: as a row it needs no transposed copy of x.
+        w = [(d.T @ x).T if d.shape[1] == 1 else x.T @ d for x, d in pairs]
+        found.append({"w": sum(w[1:], w[0]), "b": sum(d.sum(axis=0) for d in slopes)})
+        slopes = [times_transposed(d, params[number]["w"]) * (x > 0) for x, d in pairs]
+    # The actions of a row share its observation, so their gradients meet before the product.
+    shared = sum(slopes[1:], slopes[0])
+    own = sum(action.T @ d for action, d in zip(actions, slopes, strict=True))
     found.append({"w": jnp.concatenate([obs.T @ shared, own]), "b": shared.sum(axis=0)})
     return tuple(reversed(found)), None, None, None
 

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from safecritic import duals, networks, screening
+from safecritic import draws, duals, networks, screening
 from safecritic.agents import common, cost_critic
 from safecritic.agents.common import Scaler
 from safecritic.agents.cost_critic import (
@@ -43,7 +43,7 @@ from safecritic.agents.cost_critic import (
 from safecritic.agents.ddpg import reward_step
 from safecritic.critics import bellman, conservative, influence, refinement, uncertain
 from safecritic.critics.influence import Curvature
-from safecritic.networks import EnvSpec, Members, Params, Pass
+from safecritic.networks import EnvSpec, Members, Params, Passes
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch, Neighbours, Rows
 
@@ -187,7 +187,7 @@ def assess(
     action: jax.Array,
     config: SafetyCriticConfig,
     learn: bool,
-    passes: tuple[Pass, ...] | None = None,
+    passes: Passes | None = None,
 ) -> Assessment:
     """Eq. 1 for a batch of scaled observations; ``learn`` adds the batch to the curvature.
 
@@ -230,9 +230,7 @@ def assess(
 # Losses
 
 
-def see(
-    members: Members, obs: jax.Array, action: jax.Array, actions: jax.Array
-) -> tuple[Pass, ...]:
+def see(members: Members, obs: jax.Array, action: jax.Array, actions: jax.Array) -> Passes:
     """One pass of each member over the data's action, in place 0, and the alternatives behind it.
 
     Influence, margin and gradient all read it.
@@ -249,7 +247,7 @@ def alternatives_margin(
     key: jax.Array,
     bound: jax.Array,
     config: SafetyCriticConfig,
-    passes: tuple[Pass, ...] | None = None,
+    passes: Passes | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Eq. 3, Q_C of the data (members, B) and its margin against ``actions`` (B, m, A)."""
     form = config.conservative_form
@@ -271,17 +269,16 @@ def alternatives_margin(
     z_alt = (fitted_value(raw[..., 1:], bound, config) - mu[..., None]) / sigma[..., None]
     if exact:
         return q, conservative.margin(of_data(q), z_alt, form)
-    uniform = jax.random.uniform(key, q.shape, jnp.float32)
+    uniform = draws.uniform(key, q.shape)
     drawn = conservative.draw_alternative(uniform, standard(q), z_alt, form)
     # The gradient goes through two actions of each row: the data's and the alternative drawn.
     two = []
+    first, each = jnp.zeros(len(obs), jnp.int32), jnp.arange(len(obs))
     for params, passed, place in zip(members, passes, drawn.place, strict=True):
-        pair = jnp.stack([jnp.zeros_like(place), place + 1], axis=1)
-        own = jnp.take_along_axis(actions, place[:, None, None], axis=1)
-        both = jnp.concatenate([action[:, None], own], axis=1)
-        two.append(networks.recall(params, obs, both, networks.chosen(passed, pair)))
-    values = fitted_value(jnp.stack(two), bound, config)
-    q, z_drawn = values[..., 0], standard(values[..., 1])
+        taken = (action, actions[each, place])
+        two.append(networks.recall(params, obs, taken, (passed.at(first), passed.at(place + 1))))
+    values = fitted_value(jnp.stack(two, axis=1), bound, config)
+    q, z_drawn = values[0], standard(values[1])
     return q, conservative.sampled_margin(of_data(q), z_alt, z_drawn, drawn.slope, form)
 
 
@@ -295,7 +292,7 @@ def safety_loss(
     key: jax.Array,
     bound: jax.Array,
     config: SafetyCriticConfig,
-    passes: tuple[Pass, ...] | None = None,
+    passes: Passes | None = None,
 ) -> tuple[jax.Array, Metrics]:
     """Eq. 3, summed over the members; ``actions`` are the alternatives, None without that term."""
     if actions is None:
@@ -538,7 +535,7 @@ def safety_step(
     actions: jax.Array | None,
     key: jax.Array,
     config: SafetyCriticConfig,
-    passes: tuple[Pass, ...] | None = None,
+    passes: Passes | None = None,
 ) -> tuple[Members, Any, Metrics]:
     """Eq. 4: one step of Adam on the safety critic's loss."""
     bound = state.cost_bound

@@ -58,6 +58,7 @@ def step(params: Tree, gradient: Tree, lr: float, longest: float) -> Tree:
     """
     factor = jnp.asarray(lr, jnp.float32)
     if longest > 0:
-        length = jnp.sqrt(sum(jnp.vdot(g, g) for g in jax.tree.leaves(gradient)))
+        # column by column first: a sum over all at once is one long chain of additions on CPU
+        length = jnp.sqrt(sum(jnp.sum(jnp.sum(g * g, axis=0)) for g in jax.tree.leaves(gradient)))
         factor *= jnp.minimum(1.0, longest / jnp.maximum(length, 1e-12))
     return jax.tree.map(lambda p, g: p - factor * g, params, gradient)
