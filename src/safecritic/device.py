@@ -126,6 +126,83 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     )
 
 
+# Equal in runs that go step by step together; one number for all keeps a branch a branch and a
+# write to the replay in place.
+SHARED = ("cursor", "size", "age")
+
+
+class Together(NamedTuple):
+    """`Compiled`'s functions for several devices stacked along a first axis."""
+
+    act: Any
+    store: Any
+    learn: Any
+    end_episode: Any  # of the device with the given number
+    axes: Device
+
+
+@functools.lru_cache(maxsize=16)
+def compile_together(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Together:
+    """The agent's functions over several seeds, as one program each."""
+    shape = jax.eval_shape(
+        functools.partial(init_device, agent=agent, config=config, spec=spec, metrics=metrics),
+        jax.random.PRNGKey(0),
+    )
+    axes: Device = jax.tree_util.tree_map_with_path(
+        lambda path, _: None if getattr(path[-1], "name", None) in SHARED else 0, shape
+    )
+    one_act = functools.partial(act, agent=agent, config=config, explore=True)
+    one_store = functools.partial(store, agent=agent, spec=spec)
+    update = functools.partial(agent.update, config=config)
+    one_learn = functools.partial(learn, agent=agent, update=update, config=config, spec=spec)
+
+    def end_one(agents: Any, number: jax.Array, cost: jax.Array) -> tuple[Any, jax.Array]:
+        state, _ = agent.end_episode(part(agents, axes.agent, number), cost, config=config)
+        agents = jax.tree.map(
+            lambda axis, whole, one: one if axis is None else whole.at[number].set(one),
+            axes.agent,
+            agents,
+            state,
+            is_leaf=lambda x: x is None,
+        )
+        return agents, getattr(state, "multiplier", jnp.full((), jnp.nan))
+
+    def jit(function: Any, donate: bool = True) -> Any:
+        return jax.jit(
+            function,
+            donate_argnums=(0,) if donate else (),
+            compiler_options=_jax.compiler_options(),
+        )
+
+    return Together(
+        act=jit(jax.vmap(one_act, in_axes=(axes.agent, 0)), donate=False),
+        store=jit(jax.vmap(one_store, in_axes=(axes, 0), out_axes=axes)),
+        learn=jit(jax.vmap(one_learn, in_axes=(axes, 0), out_axes=axes)),
+        end_episode=jit(end_one),
+        axes=axes,
+    )
+
+
+def together(devices: list[Device], axes: Device) -> Device:
+    """The devices as one, stacked but for what they share."""
+    return jax.tree.map(
+        lambda axis, *parts: jnp.copy(parts[0]) if axis is None else jnp.stack(parts),
+        axes,
+        *devices,
+        is_leaf=lambda x: x is None,
+    )
+
+
+def part(stacked: Any, axes: Any, number: Any) -> Any:
+    """One of the devices, or of the agents, that were stacked."""
+    return jax.tree.map(
+        lambda axis, whole: jnp.copy(whole) if axis is None else whole[number],
+        axes,
+        stacked,
+        is_leaf=lambda x: x is None,
+    )
+
+
 def init_device(key: jax.Array, agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Device:
     key_agent, key_replay = jax.random.split(key)
     return Device(

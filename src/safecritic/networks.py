@@ -175,8 +175,11 @@ def critic_pass(params: Params, obs: jax.Array, actions: jax.Array) -> Pass:
     n_obs = obs.shape[-1]
     batch, k = actions.shape[:2]
     w, b = params[0]["w"], params[0]["b"]
-    own = (actions.reshape(batch * k, -1) @ w[n_obs:]).reshape(batch, k, -1)
-    first = jax.nn.relu((obs @ w[:n_obs] + b)[:, None, :] + own)
+    first = (obs @ w[:n_obs] + b)[:, None, :]
+    # An action has few numbers: term by term this is one pass over the units, with the relu.
+    for number in range(actions.shape[-1]):
+        first = first + actions[..., number, None] * w[n_obs + number]
+    first = jax.nn.relu(first)
     out, inputs = forward_inputs(params[1:], first.reshape(batch * k, -1))
     hidden = tuple(x.reshape(batch, k, -1) for x in inputs)
     return Pass(out[:, 0].reshape(batch, k), hidden)

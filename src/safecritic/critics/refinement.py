@@ -58,7 +58,8 @@ def step(params: Tree, gradient: Tree, lr: float, longest: float) -> Tree:
     """
     factor = jnp.asarray(lr, jnp.float32)
     if longest > 0:
-        # column by column first: a sum over all at once is one long chain of additions on CPU
-        length = jnp.sqrt(sum(jnp.sum(jnp.sum(g * g, axis=0)) for g in jax.tree.leaves(gradient)))
+        # rows summed by a product: XLA's sum over all is slower on CPU
+        squares = [jnp.atleast_2d(g * g) for g in jax.tree.leaves(gradient)]
+        length = jnp.sqrt(sum((g @ jnp.ones_like(g[0])).sum() for g in squares))
         factor *= jnp.minimum(1.0, longest / jnp.maximum(length, 1e-12))
     return jax.tree.map(lambda p, g: p - factor * g, params, gradient)
