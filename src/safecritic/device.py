@@ -251,10 +251,20 @@ def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:
 
 
 def use_compilation_cache() -> None:
-    """Keep compiled steps in the user's cache folder, or the one SAFECRITIC_CACHE names ("off")."""
-    chosen = os.environ.get("SAFECRITIC_CACHE", "")
-    if chosen == "off" or jax.config.values.get("jax_compilation_cache_dir"):
+    """Keep compiled steps in `cache_folder`, so that the next start need not compile them."""
+    if jax.config.values.get("jax_compilation_cache_dir"):
         return
+    folder = cache_folder()
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def cache_folder() -> Path | None:
+    """In the user's cache folder, or the one SAFECRITIC_CACHE names; None if "off" or read-only."""
+    chosen = os.environ.get("SAFECRITIC_CACHE", "")
+    if chosen == "off":
+        return None
     if chosen:
         folder = Path(chosen)
     elif sys.platform == "win32":
@@ -263,8 +273,12 @@ def use_compilation_cache() -> None:
         folder = Path.home() / "Library" / "Caches" / "safecritic"
     else:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "safecritic"
-    jax.config.update("jax_compilation_cache_dir", str(folder / f"jax-{_processor()}"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    folder /= f"jax-{_processor()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def _processor() -> str:
