@@ -63,7 +63,8 @@ def main() -> None:
         @jax.jit
         def found(key: jax.Array, rows: jax.Array, store: Any) -> jax.Array:
             block, reach = max(config.refine_block, 1), config.refine_reach
-            near = replay.neighbours(store, key, rows, block, reach, config.gamma)
+            bits = jax.random.bits(key, (), jnp.uint32)
+            near = replay.neighbours(store, bits, rows, block, reach, config.gamma)
             window = near.window._replace(obs=sharp(near.window.obs))
             others = near.block._replace(obs=sharp(near.block.obs))
             points = networks.join(sharp(store.obs[rows]), store.action[rows])

@@ -186,11 +186,10 @@ def test_sampled_and_exact_loss_agree_through_the_network():
 
     def gradient(config, key):
         def total(params):
-            raw = networks.critics(params, batch.obs, batch.action)
-            q = safety_critic.fitted_value(raw, bound, config)
-            return safety_critic.alternatives_margin(
-                params, batch.obs, q, actions, key, bound, config
-            ).sum()
+            _, margin = safety_critic.alternatives_margin(
+                params, batch.obs, batch.action, actions, key, bound, config
+            )
+            return margin.sum()
 
         value, found = jax.value_and_grad(total)(params)
         return value, jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(found)])

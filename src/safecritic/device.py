@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import _jax, replay  # noqa: F401
+from safecritic import _jax, replay
 from safecritic.checkpoint import Arrays, CheckpointError
 from safecritic.deployment import ACTING
 from safecritic.networks import EnvSpec
@@ -101,13 +101,18 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     """The agent's functions under jit; the same objects for the same settings, so one compile."""
 
     def jit(function: Any, *, donate: bool = False, **fixed: Any) -> Any:
-        return jax.jit(functools.partial(function, **fixed), donate_argnums=(0,) if donate else ())
+        return jax.jit(
+            functools.partial(function, **fixed),
+            donate_argnums=(0,) if donate else (),
+            compiler_options=_jax.compiler_options(),
+        )
 
     def first_metrics(key: jax.Array) -> dict[str, jax.Array]:
         device = init_device(key, agent, config, spec, metrics=0)
         return update(device.agent, replay.sample(device.replay, key, config))[1]
 
-    update = jit(agent.update, config=config)  # under jit by itself: traced once for both uses
+    # under jit by itself: traced once for both uses
+    update = jax.jit(functools.partial(agent.update, config=config))
     metrics = tuple(sorted(jax.eval_shape(first_metrics, jax.random.PRNGKey(0))))
     return Compiled(
         init=jit(init_device, agent=agent, config=config, spec=spec, metrics=len(metrics)),
@@ -118,6 +123,83 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
         end_episode=jit(agent.end_episode, config=config),
         values=jit(agent.values, config=config),
         metrics=metrics,
+    )
+
+
+# Equal in runs that go step by step together; one number for all keeps a branch a branch and a
+# write to the replay in place.
+SHARED = ("cursor", "size", "age")
+
+
+class Together(NamedTuple):
+    """`Compiled`'s functions for several devices stacked along a first axis."""
+
+    act: Any
+    store: Any
+    learn: Any
+    end_episode: Any  # of the device with the given number
+    axes: Device
+
+
+@functools.lru_cache(maxsize=16)
+def compile_together(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Together:
+    """The agent's functions over several seeds, as one program each."""
+    shape = jax.eval_shape(
+        functools.partial(init_device, agent=agent, config=config, spec=spec, metrics=metrics),
+        jax.random.PRNGKey(0),
+    )
+    axes: Device = jax.tree_util.tree_map_with_path(
+        lambda path, _: None if getattr(path[-1], "name", None) in SHARED else 0, shape
+    )
+    one_act = functools.partial(act, agent=agent, config=config, explore=True)
+    one_store = functools.partial(store, agent=agent, spec=spec)
+    update = functools.partial(agent.update, config=config)
+    one_learn = functools.partial(learn, agent=agent, update=update, config=config, spec=spec)
+
+    def end_one(agents: Any, number: jax.Array, cost: jax.Array) -> tuple[Any, jax.Array]:
+        state, _ = agent.end_episode(part(agents, axes.agent, number), cost, config=config)
+        agents = jax.tree.map(
+            lambda axis, whole, one: one if axis is None else whole.at[number].set(one),
+            axes.agent,
+            agents,
+            state,
+            is_leaf=lambda x: x is None,
+        )
+        return agents, getattr(state, "multiplier", jnp.full((), jnp.nan))
+
+    def jit(function: Any, donate: bool = True) -> Any:
+        return jax.jit(
+            function,
+            donate_argnums=(0,) if donate else (),
+            compiler_options=_jax.compiler_options(),
+        )
+
+    return Together(
+        act=jit(jax.vmap(one_act, in_axes=(axes.agent, 0)), donate=False),
+        store=jit(jax.vmap(one_store, in_axes=(axes, 0), out_axes=axes)),
+        learn=jit(jax.vmap(one_learn, in_axes=(axes, 0), out_axes=axes)),
+        end_episode=jit(end_one),
+        axes=axes,
+    )
+
+
+def together(devices: list[Device], axes: Device) -> Device:
+    """The devices as one, stacked but for what they share."""
+    return jax.tree.map(
+        lambda axis, *parts: jnp.copy(parts[0]) if axis is None else jnp.stack(parts),
+        axes,
+        *devices,
+        is_leaf=lambda x: x is None,
+    )
+
+
+def part(stacked: Any, axes: Any, number: Any) -> Any:
+    """One of the devices, or of the agents, that were stacked."""
+    return jax.tree.map(
+        lambda axis, whole: jnp.copy(whole) if axis is None else whole[number],
+        axes,
+        stacked,
+        is_leaf=lambda x: x is None,
     )
 
 
@@ -169,10 +251,20 @@ def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:
 
 
 def use_compilation_cache() -> None:
-    """Keep compiled steps in the user's cache folder, or the one SAFECRITIC_CACHE names ("off")."""
-    chosen = os.environ.get("SAFECRITIC_CACHE", "")
-    if chosen == "off" or jax.config.values.get("jax_compilation_cache_dir"):
+    """Keep compiled steps in `cache_folder`, so that the next start need not compile them."""
+    if jax.config.values.get("jax_compilation_cache_dir"):
         return
+    folder = cache_folder()
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def cache_folder() -> Path | None:
+    """In the user's cache folder, or the one SAFECRITIC_CACHE names; None if "off" or read-only."""
+    chosen = os.environ.get("SAFECRITIC_CACHE", "")
+    if chosen == "off":
+        return None
     if chosen:
         folder = Path(chosen)
     elif sys.platform == "win32":
@@ -181,8 +273,12 @@ def use_compilation_cache() -> None:
         folder = Path.home() / "Library" / "Caches" / "safecritic"
     else:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "safecritic"
-    jax.config.update("jax_compilation_cache_dir", str(folder / f"jax-{_processor()}"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    folder /= f"jax-{_processor()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def _processor() -> str:

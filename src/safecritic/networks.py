@@ -2,6 +2,9 @@
 
 Several networks of one shape are a tuple of them, not one stacked array: XLA's batched product is
 several times slower on CPU than one product after another. Relu between layers, or as given.
+
+The products of the off-policy methods (``dense``, ``dense_joint``) have their gradients written
+out, in the order of factors that runs fastest on CPU; see docs/speed.md.
 """
 
 import itertools
@@ -17,6 +20,7 @@ from safecritic import _jax  # noqa: F401
 Params = tuple[dict[str, jax.Array], ...]
 Members = tuple[Params, ...]
 Activation = Callable[[jax.Array], jax.Array]
+Product = Callable[[jax.Array, jax.Array], jax.Array]
 Tree = TypeVar("Tree")  # one network or several
 
 OUTPUTS = ("linear", "clipped", "softplus", "bounded")
@@ -58,19 +62,77 @@ def init(key: jax.Array, sizes: tuple[int, ...], final: float = 3e-3) -> Params:
     return init_members(key, sizes, 1, final)[0]
 
 
+@jax.custom_vjp
+def dense(x: jax.Array, w: jax.Array) -> jax.Array:
+    """x w. In reverse mode only: CPO's Fisher products, which go forward, use ``jnp.matmul``."""
+    return x @ w
+
+
+def _dense_forward(x: jax.Array, w: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return x @ w, (x, w)
+
+
+def _dense_backward(seen: tuple[jax.Array, jax.Array], d: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, w = seen
+    return times_transposed(d, w), x.T @ d
+
+
+dense.defvjp(_dense_forward, _dense_backward)
+
+
+def times_transposed(d: jax.Array, w: jax.Array) -> jax.Array:
+    """d w^T as (w d^T)^T.
+
+    The weights are then read along their rows; the barriers keep XLA from turning it back.
+    """
+    return jax.lax.optimization_barrier(w @ jax.lax.optimization_barrier(d.T)).T
+
+
+@jax.custom_vjp
+def dense_joint(obs: jax.Array, action: jax.Array, w: jax.Array) -> jax.Array:
+    """join(obs, action) w, whose gradient by the action alone costs a product as small as it."""
+    return join(obs, action) @ w
+
+
+def _joint_forward(
+    obs: jax.Array, action: jax.Array, w: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+    return join(obs, action) @ w, (obs, action, w)
+
+
+def _joint_backward(
+    seen: tuple[jax.Array, jax.Array, jax.Array], d: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    obs, action, w = seen
+    n_obs = obs.shape[-1]
+    # Whichever of the three nobody asks for is not computed.
+    return times_transposed(d, w[:n_obs]), d @ w[n_obs:].T, join(obs, action).T @ d
+
+
+dense_joint.defvjp(_joint_forward, _joint_backward)
+
+
 def forward_inputs(
-    params: Params, x: jax.Array, activation: Activation = jax.nn.relu
+    params: Params,
+    x: jax.Array,
+    activation: Activation = jax.nn.relu,
+    product: Product = dense,
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """The output for ``x`` (..., in) and the inputs of every layer."""
+    """The output for ``x`` (B, in) and the inputs of every layer."""
     inputs = [x]
     for layer in params[:-1]:
-        x = activation(x @ layer["w"] + layer["b"])
+        x = activation(product(x, layer["w"]) + layer["b"])
         inputs.append(x)
     return x @ params[-1]["w"] + params[-1]["b"], tuple(inputs)
 
 
-def forward(params: Params, x: jax.Array, activation: Activation = jax.nn.relu) -> jax.Array:
-    return forward_inputs(params, x, activation)[0]
+def forward(
+    params: Params,
+    x: jax.Array,
+    activation: Activation = jax.nn.relu,
+    product: Product = dense,
+) -> jax.Array:
+    return forward_inputs(params, x, activation, product)[0]
 
 
 def actor(params: Params, obs: jax.Array) -> jax.Array:
@@ -80,7 +142,8 @@ def actor(params: Params, obs: jax.Array) -> jax.Array:
 
 def critic(params: Params, obs: jax.Array, action: jax.Array) -> jax.Array:
     """Raw values (B,)."""
-    return forward(params, join(obs, action))[..., 0]
+    hidden = jax.nn.relu(dense_joint(obs, action, params[0]["w"]) + params[0]["b"])
+    return forward(params[1:], hidden)[..., 0]
 
 
 def critics(members: Members, obs: jax.Array, action: jax.Array) -> jax.Array:
@@ -88,18 +151,86 @@ def critics(members: Members, obs: jax.Array, action: jax.Array) -> jax.Array:
     return jnp.stack([critic(params, obs, action) for params in members])
 
 
-def critic_many(params: Params, obs: jax.Array, actions: jax.Array) -> jax.Array:
-    """Raw values (B, m) of m actions (B, m, A) for each observation (B, O).
+class Pass(NamedTuple):
+    """A critic's raw values of k actions for each observation, and what its layers saw."""
 
-    The observation's share of the first layer is computed once for all m.
+    raw: jax.Array  # (B, k)
+    hidden: tuple[jax.Array, ...]  # (B, k, width) each: the inputs of every layer but the first
+
+    def at(self, place: jax.Array) -> "Pass":
+        """Of the k actions of each observation the one at ``place`` (B,): (B,) and (B, width)."""
+        each = jnp.arange(len(place))
+
+        def take(x: jax.Array) -> jax.Array:
+            return x.at[each, place].get(mode="promise_in_bounds")
+
+        return Pass(take(self.raw), tuple(take(x) for x in self.hidden))
+
+
+def critic_pass(params: Params, obs: jax.Array, actions: jax.Array) -> Pass:
+    """k actions (B, k, A) for each observation (B, O).
+
+    The observation's share of the first layer is computed once for all k.
     """
     n_obs = obs.shape[-1]
-    batch, m = actions.shape[:2]
+    batch, k = actions.shape[:2]
     w, b = params[0]["w"], params[0]["b"]
-    own = actions.reshape(batch * m, -1) @ w[n_obs:]
-    hidden = (obs @ w[:n_obs] + b)[:, None, :] + own.reshape(batch, m, -1)
-    hidden = jax.nn.relu(hidden).reshape(batch * m, -1)
-    return forward(params[1:], hidden)[:, 0].reshape(batch, m)
+    first = (obs @ w[:n_obs] + b)[:, None, :]
+    # An action has few numbers: term by term this is one pass over the units, with the relu.
+    for number in range(actions.shape[-1]):
+        first = first + actions[..., number, None] * w[n_obs + number]
+    first = jax.nn.relu(first)
+    out, inputs = forward_inputs(params[1:], first.reshape(batch * k, -1))
+    hidden = tuple(x.reshape(batch, k, -1) for x in inputs)
+    return Pass(out[:, 0].reshape(batch, k), hidden)
+
+
+def critic_many(params: Params, obs: jax.Array, actions: jax.Array) -> jax.Array:
+    """Raw values (B, k) of k actions (B, k, A) for each observation (B, O)."""
+    return critic_pass(params, obs, actions).raw
+
+
+Actions = tuple[jax.Array, ...]
+Passes = tuple[Pass, ...]
+
+
+@jax.custom_vjp
+def recall(params: Params, obs: jax.Array, actions: Actions, passes: Passes) -> jax.Array:
+    """Raw values (j, B) of j actions (B, A), known from a pass, with their gradient by ``params``.
+
+    ``passes`` are that pass at each of the actions. There is no second one, and observations and
+    actions get no gradient.
+    """
+    return jnp.stack([passed.raw for passed in passes])
+
+
+def _recall_forward(
+    params: Params, obs: jax.Array, actions: Actions, passes: Passes
+) -> tuple[jax.Array, tuple[Params, jax.Array, Actions, Passes]]:
+    return recall(params, obs, actions, passes), (params, obs, actions, passes)
+
+
+def _recall_backward(
+    seen: tuple[Params, jax.Array, Actions, Passes], d: jax.Array
+) -> tuple[Params, None, None, None]:
+    params, obs, actions, passes = seen
+    slopes = [each[:, None] for each in d]
+    found: list[dict[str, jax.Array]] = []
+    for number in range(len(params) - 1, 0, -1):
+        inputs = [passed.hidden[number - 1] for passed in passes]
+        pairs = list(zip(inputs, slopes, strict=True))
+        # One column: as a row it needs no transposed copy of x.
+        w = [(d.T @ x).T if d.shape[1] == 1 else x.T @ d for x, d in pairs]
+        found.append({"w": sum(w[1:], w[0]), "b": sum(d.sum(axis=0) for d in slopes)})
+        slopes = [times_transposed(d, params[number]["w"]) * (x > 0) for x, d in pairs]
+    # The actions of a row share its observation, so their gradients meet before the product.
+    shared = sum(slopes[1:], slopes[0])
+    own = sum(action.T @ d for action, d in zip(actions, slopes, strict=True))
+    found.append({"w": jnp.concatenate([obs.T @ shared, own]), "b": shared.sum(axis=0)})
+    return tuple(reversed(found)), None, None, None
+
+
+recall.defvjp(_recall_forward, _recall_backward)
 
 
 def join(obs: jax.Array, action: jax.Array) -> jax.Array:

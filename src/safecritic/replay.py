@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from safecritic import _jax  # noqa: F401
+from safecritic import draws
+from safecritic.draws import below
 
 
 class Transition(NamedTuple):
@@ -157,16 +158,17 @@ def _take(store: jax.Array, index: jax.Array) -> jax.Array:
     return store.at[index].get(mode="promise_in_bounds")
 
 
-def draw(replay: Replay, key: jax.Array, batch_size: int, costly_share: float) -> jax.Array:
-    """Rows (B,): uniform, the first ``costly_share`` of them among rows with cost > 0, if any."""
-    key_all, key_costly = jax.random.split(key)
-    rows = jax.random.randint(key_all, (batch_size,), 0, replay.size, jnp.int32)
+def draw(replay: Replay, bits: jax.Array, batch_size: int, costly_share: float) -> jax.Array:
+    """Rows (B,): uniform, the first ``costly_share`` of them among rows with cost > 0, if any.
+
+    ``bits`` are random, one for each row and one more for each costly row.
+    """
+    rows = below(bits[:batch_size], replay.size)
     number = round(costly_share * batch_size)
     if number == 0:
         return rows
     capacity = replay.cost.shape[0]
-    some = jnp.maximum(replay.costly_size, 1)
-    place = jax.random.randint(key_costly, (number,), 0, some, jnp.int32)
+    place = below(bits[batch_size : batch_size + number], jnp.maximum(replay.costly_size, 1))
     costly = _take(replay.costly, (replay.costly_start + place) % capacity)
     chosen = jnp.where(replay.costly_size > 0, costly, rows[:number])
     return jnp.concatenate([chosen, rows[number:]])
@@ -217,7 +219,7 @@ def _rows(replay: Replay, index: jax.Array, gamma: float) -> Rows:
 
 
 def neighbours(
-    replay: Replay, key: jax.Array, rows: jax.Array, block: int, reach: int, gamma: float
+    replay: Replay, bits: jax.Array, rows: jax.Array, block: int, reach: int, gamma: float
 ) -> Neighbours:
     """Candidates for Eq. 8: the ``reach`` rows on either side of each row, and a random block.
 
@@ -228,22 +230,22 @@ def neighbours(
         [jnp.arange(-reach, 0, dtype=jnp.int32), jnp.arange(1, reach + 1, dtype=jnp.int32)]
     )
     window = _rows(replay, rows[:, None] + offsets, gamma)
-    start = jax.random.randint(key, (), 0, jnp.maximum(replay.size - block + 1, 1), jnp.int32)
+    start = below(bits, jnp.maximum(replay.size - block + 1, 1))
     return Neighbours(window, _rows(replay, start + jnp.arange(block, dtype=jnp.int32), gamma))
 
 
 def sample(replay: Replay, key: jax.Array, config: Sampling) -> Batch:
     """A batch, with candidate neighbours when the config's ``neighbour_block`` is above 0."""
-    key_rows, key_block = jax.random.split(key)
     gamma = config.gamma
-    rows = draw(replay, key_rows, config.batch_size, config.costly_share)
+    bits = draws.bits(key, (2 * config.batch_size + 1,))
+    rows = draw(replay, bits, config.batch_size, config.costly_share)
     reward = n_step(replay, rows, replay.reward, config.n_step, gamma)
     same = config.safety_n_step == config.n_step
     cost = n_step(replay, rows, replay.cost, config.safety_n_step, gamma)
     near = None
     if config.neighbour_block > 0:
         near = neighbours(
-            replay, key_block, rows, config.neighbour_block, config.neighbour_reach, gamma
+            replay, bits[-1], rows, config.neighbour_block, config.neighbour_reach, gamma
         )
     return Batch(
         obs=_take(replay.obs, rows),

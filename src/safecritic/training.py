@@ -50,20 +50,29 @@ class Training(Loop):
 
     def advance(self) -> list[dict[str, float]]:
         """One environment step and one learning step; the episode's row if it has ended."""
-        if self.obs is None:
-            obs, _ = self.env.reset(seed=self.seed)
-            self.obs = self.checked("observation", np.array(obs, np.float32))
-        learning = self.step >= self.config.learning_starts
+        obs, learning = self.begin()
+        packed = None
         if learning:
-            small, packed = self.compiled.act(self.device.agent, self.obs)
+            small, packed = self.compiled.act(self.device.agent, obs)
             self.device = self.device._replace(agent=self.device.agent._replace(**small))
         if self.pending is not None:
             take_in = self.compiled.learn if learning else self.compiled.store
             row, self.pending = self.pending, None
             self.device = take_in(self.device, row)  # returns at once: runs beside the physics
+        return self.move(None if packed is None else np.asarray(packed))
+
+    def begin(self) -> tuple[np.ndarray, bool]:
+        """The observation to act on, and whether the agent acts on it or chance."""
+        if self.obs is None:
+            obs, _ = self.env.reset(seed=self.seed)
+            self.obs = self.checked("observation", np.array(obs, np.float32))
+        return self.obs, self.step >= self.config.learning_starts
+
+    def move(self, acted: np.ndarray | None) -> list[dict[str, float]]:
+        """The environment's step with what `act` returned, or at random; the row if it ends."""
+        assert self.obs is not None
         n = self.spec.action_dim
-        if learning:
-            acted = np.asarray(packed)
+        if acted is not None:
             action, acting = np.array(acted[:n]), tuple(acted[n:].tolist())
         else:
             action = self.rng.uniform(-1.0, 1.0, n).astype(np.float32)
@@ -88,11 +97,15 @@ class Training(Loop):
         self.episode.terminated, self.episode.truncated = bool(terminated), bool(truncated)
         return [self._end_episode()]
 
+    def end_agent(self, cost: float) -> float:
+        """Tell the agent that an episode of that cost has ended; its multiplier after that."""
+        agent, _ = self.compiled.end_episode(self.device.agent, np.float32(cost))
+        self.device = self.device._replace(agent=agent)
+        return float(getattr(agent, "multiplier", math.nan))
+
     def _end_episode(self) -> dict[str, float]:
         row = episode_row(self.episode, self.config.gamma, self.env)
-        agent, _ = self.compiled.end_episode(self.device.agent, np.float32(row["cost"]))
-        self.device = self.device._replace(agent=agent)
-        row["multiplier"] = float(getattr(agent, "multiplier", math.nan))
+        row["multiplier"] = self.end_agent(row["cost"])
         self.unjudged.append(self.episode)
         self.episode = Episode()
         obs, _ = self.env.reset()

@@ -144,7 +144,7 @@ def advantages(
 
 def outputs(policy: Policy, obs: jax.Array) -> jax.Array:
     """Means and log spreads (N, 2A)."""
-    mean = networks.forward(policy.mean, obs, jnp.tanh)
+    mean = networks.forward(policy.mean, obs, jnp.tanh, jnp.matmul)
     return jnp.concatenate([mean, jnp.broadcast_to(policy.log_std, mean.shape)], axis=-1)
 
 
@@ -208,7 +208,7 @@ def policy_step(
 
 
 def value(params: Params, obs: jax.Array) -> jax.Array:
-    return networks.forward(params, obs, jnp.tanh)[..., 0]
+    return networks.forward(params, obs, jnp.tanh, jnp.matmul)[..., 0]
 
 
 def value_loss(params: Params, obs: jax.Array, returns: jax.Array) -> jax.Array:
@@ -337,4 +337,4 @@ def values(state: CPOState, obs: jax.Array, action: jax.Array, config: CPOConfig
 def policy(state: CPOState, obs: jax.Array, config: CPOConfig) -> jax.Array:
     """The policy's means (N, A), not clipped."""
     obs = common.scale(state.scaler, obs, config.observation_scaling)
-    return networks.forward(state.policy.mean, obs, jnp.tanh)
+    return networks.forward(state.policy.mean, obs, jnp.tanh, jnp.matmul)

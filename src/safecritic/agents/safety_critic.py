@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from safecritic import duals, networks, screening
+from safecritic import draws, duals, networks, screening
 from safecritic.agents import common, cost_critic
 from safecritic.agents.common import Scaler
 from safecritic.agents.cost_critic import (
@@ -43,7 +43,7 @@ from safecritic.agents.cost_critic import (
 from safecritic.agents.ddpg import reward_step
 from safecritic.critics import bellman, conservative, influence, refinement, uncertain
 from safecritic.critics.influence import Curvature
-from safecritic.networks import EnvSpec, Members, Params
+from safecritic.networks import EnvSpec, Members, Params, Passes
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch, Neighbours, Rows
 
@@ -187,18 +187,23 @@ def assess(
     action: jax.Array,
     config: SafetyCriticConfig,
     learn: bool,
+    passes: Passes | None = None,
 ) -> Assessment:
-    """Eq. 1 for a batch of scaled observations; ``learn`` adds the batch to the curvature."""
+    """Eq. 1 for a batch of scaled observations; ``learn`` adds the batch to the curvature.
+
+    ``passes`` are the members' forward passes, if they were made before (``see``).
+    """
     x = networks.join(obs, action)
 
     def value(z: jax.Array) -> jax.Array:
         return joint_value(assessed_value(z, state.cost_bound, config), config)
 
-    passes = [networks.forward_inputs(params, x) for params in state.safety]
+    if passes is None:
+        passes = tuple(networks.critic_pass(p, obs, action[:, None]) for p in state.safety)
     # Each member's own gradient: that of their maximum would leave a member out for good.
     members, pull = jax.vjp(
         lambda z: assessed_value(z, state.cost_bound, config),
-        jnp.stack([z[:, 0] for z, _ in passes]),
+        jnp.stack([passed.raw[:, 0] for passed in passes]),
     )
     q = joint_value(members, config)
     if state.curvature is None:
@@ -206,8 +211,8 @@ def assess(
         return Assessment(q, (1.0 - rest).astype(jnp.float32), -rest, None)
     (top,) = pull(jnp.ones_like(members))
     curvatures, us = [], []
-    for (_, inputs), slope, curvature in zip(passes, top, state.curvature, strict=True):
-        gradients = influence.last_layer_gradients(inputs[-1], slope)
+    for passed, slope, curvature in zip(passes, top, state.curvature, strict=True):
+        gradients = influence.last_layer_gradients(passed.hidden[-1][:, 0], slope)
         if learn:
             curvature = influence.curvature_update(
                 curvature,
@@ -225,41 +230,56 @@ def assess(
 # Losses
 
 
+def see(members: Members, obs: jax.Array, action: jax.Array, actions: jax.Array) -> Passes:
+    """One pass of each member over the data's action, in place 0, and the alternatives behind it.
+
+    Influence, margin and gradient all read it.
+    """
+    every = jnp.concatenate([action[:, None], actions], axis=1)
+    return tuple(networks.critic_pass(params, obs, every) for params in members)
+
+
 def alternatives_margin(
     members: Members,
     obs: jax.Array,
-    q: jax.Array,
+    action: jax.Array,
     actions: jax.Array,
     key: jax.Array,
     bound: jax.Array,
     config: SafetyCriticConfig,
-) -> jax.Array:
-    """Eq. 3, the margin (members, B) of ``actions`` (B, m, A) against the data's ``q``."""
+    passes: Passes | None = None,
+) -> tuple[jax.Array, jax.Array]:
+    """Eq. 3, Q_C of the data (members, B) and its margin against ``actions`` (B, m, A)."""
     form = config.conservative_form
+    exact = config.conservative_gradient == "exact"
+    if exact or passes is None:
+        passes = see(members, obs, action, actions)
+    if not exact:
+        passes = jax.lax.stop_gradient(passes)
+    raw = jnp.stack([passed.raw for passed in passes])
+    q = fitted_value(raw[..., 0], bound, config)
     mu, sigma = conservative.batch_scale(q, config.sigma_epsilon)
 
-    def standard(raw: jax.Array, mu: jax.Array, sigma: jax.Array) -> jax.Array:
-        return (fitted_value(raw, bound, config) - mu) / sigma
+    def standard(q: jax.Array) -> jax.Array:
+        return (q - mu) / sigma
 
-    def all_alternatives(members: Members) -> jax.Array:
-        raw = jnp.stack([networks.critic_many(params, obs, actions) for params in members])
-        return standard(raw, mu[..., None], sigma[..., None])
+    def of_data(q: jax.Array) -> jax.Array:
+        return standard(q) if config.push_data else jax.lax.stop_gradient(standard(q))
 
-    z_data = (q - mu) / sigma
-    if not config.push_data:
-        z_data = jax.lax.stop_gradient(z_data)
-    if config.conservative_gradient == "exact":
-        return conservative.margin(z_data, all_alternatives(members), form)
-    z_alt = all_alternatives(jax.lax.stop_gradient(members))
-    uniform = jax.random.uniform(key, z_data.shape, jnp.float32)
-    drawn = conservative.draw_alternative(uniform, jax.lax.stop_gradient(z_data), z_alt, form)
-    each = jnp.arange(len(obs))
-    raw = [
-        networks.critic(params, obs, actions[each, place])
-        for params, place in zip(members, drawn.place, strict=True)
-    ]
-    z_drawn = standard(jnp.stack(raw), mu, sigma)
-    return conservative.sampled_margin(z_data, z_alt, z_drawn, drawn.slope, form)
+    z_alt = (fitted_value(raw[..., 1:], bound, config) - mu[..., None]) / sigma[..., None]
+    if exact:
+        return q, conservative.margin(of_data(q), z_alt, form)
+    uniform = draws.uniform(key, q.shape)
+    drawn = conservative.draw_alternative(uniform, standard(q), z_alt, form)
+    # The gradient goes through two actions of each row: the data's and the alternative drawn.
+    two = []
+    first, each = jnp.zeros(len(obs), jnp.int32), jnp.arange(len(obs))
+    for params, passed, place in zip(members, passes, drawn.place, strict=True):
+        taken = (action, actions[each, place])
+        two.append(networks.recall(params, obs, taken, (passed.at(first), passed.at(place + 1))))
+    values = fitted_value(jnp.stack(two, axis=1), bound, config)
+    q, z_drawn = values[0], standard(values[1])
+    return q, conservative.sampled_margin(of_data(q), z_alt, z_drawn, drawn.slope, form)
 
 
 def safety_loss(
@@ -272,14 +292,15 @@ def safety_loss(
     key: jax.Array,
     bound: jax.Array,
     config: SafetyCriticConfig,
+    passes: Passes | None = None,
 ) -> tuple[jax.Array, Metrics]:
     """Eq. 3, summed over the members; ``actions`` are the alternatives, None without that term."""
-    q = fitted_value(networks.critics(members, obs, action), bound, config)
     if actions is None:
+        q = fitted_value(networks.critics(members, obs, action), bound, config)
         value = bellman.loss(q, targets)
         metrics = {"safety/bellman_loss": value}
     else:
-        margin = alternatives_margin(members, obs, q, actions, key, bound, config)
+        q, margin = alternatives_margin(members, obs, action, actions, key, bound, config, passes)
         value, metrics = uncertain.loss(q, targets, caution, margin, config.conservative_weight)
         metrics["safety/margin"] = margin.mean()
     joint = joint_value(q, config)
@@ -436,10 +457,24 @@ def learn_safety(
     obs = sharpened(state, batch.obs, config)
     metrics: Metrics = {}
 
+    actions, passes = None, None
+    if config.objective != "bellman":
+        around = batch.action
+        if config.alternatives_from == "policy":
+            around = networks.actor(state.actor, scaled(state, batch.obs, config))
+        actions = conservative.alternatives(
+            key_actions,
+            around,
+            config.alternatives,
+            config.alternatives_from,
+            config.alternatives_spread,
+        )
+        passes = see(state.safety, obs, batch.action, actions)
+
     curvature, rank = state.curvature, None
     caution = jnp.ones(len(obs), jnp.float32)
     if config.uses_influence:
-        assessed = assess(state, obs, batch.action, config, learn=True)
+        assessed = assess(state, obs, batch.action, config, learn=True, passes=passes)
         curvature, rank = assessed.curvature, assessed.rank
         if config.objective == "uncertain":
             caution = uncertain.caution(assessed.u, assessed.q)
@@ -452,20 +487,8 @@ def learn_safety(
         }
 
     targets = batch_targets(state, batch, config)
-    actions = None
-    if config.objective != "bellman":
-        around = batch.action
-        if config.alternatives_from == "policy":
-            around = networks.actor(state.actor, scaled(state, batch.obs, config))
-        actions = conservative.alternatives(
-            key_actions,
-            around,
-            config.alternatives,
-            config.alternatives_from,
-            config.alternatives_spread,
-        )
     safety, opt, loss_metrics = safety_step(
-        state, obs, batch.action, targets, caution, actions, key_draw, config
+        state, obs, batch.action, targets, caution, actions, key_draw, config, passes
     )
     return Learned(safety, opt, curvature, rank, key), metrics | loss_metrics
 
@@ -512,10 +535,12 @@ def safety_step(
     actions: jax.Array | None,
     key: jax.Array,
     config: SafetyCriticConfig,
+    passes: Passes | None = None,
 ) -> tuple[Members, Any, Metrics]:
     """Eq. 4: one step of Adam on the safety critic's loss."""
+    bound = state.cost_bound
     gradient, metrics = jax.grad(safety_loss, has_aux=True)(
-        state.safety, obs, action, targets, caution, actions, key, state.cost_bound, config
+        state.safety, obs, action, targets, caution, actions, key, bound, config, passes
     )
     safety, opt = common.adam_step(state.safety, gradient, state.safety_opt, config.safety_lr)
     return safety, opt, metrics

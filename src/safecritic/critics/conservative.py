@@ -20,7 +20,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from safecritic import _jax  # noqa: F401
+from safecritic import draws
 
 FORMS = ("band", "hinge", "mirrored", "printed", "flipped")
 SOURCES = ("uniform", "policy")
@@ -34,8 +34,8 @@ def alternatives(
     batch, size = policy_action.shape
     shape = (batch, number, size)
     if source == "uniform":
-        return jax.random.uniform(key, shape, jnp.float32, minval=-1.0, maxval=1.0)
-    noise = spread * jax.random.normal(key, shape, jnp.float32)
+        return draws.uniform(key, shape, -1.0, 1.0)
+    noise = spread * draws.normal(key, shape)
     return jnp.clip(policy_action[:, None, :] + noise, -1.0, 1.0)
 
 

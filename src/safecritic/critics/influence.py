@@ -159,5 +159,5 @@ def curvature_influence(curvature: Curvature, gradients: jax.Array) -> jax.Array
     That is g^T (B C + g g^T + dI)^-1 g: the sample belongs to its own reference, as in the
     printed sum, so u stays below 1.
     """
-    outside = jnp.sum((gradients @ curvature.whitener.T) ** 2, axis=-1)
+    outside = jnp.sum(networks.times_transposed(gradients, curvature.whitener) ** 2, axis=-1)
     return outside / (1.0 + outside)
