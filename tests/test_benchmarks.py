@@ -1,0 +1,29 @@
+"""What the speed benchmark counts."""
+
+import importlib.util
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from safecritic import _jax
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def test_the_products_of_a_compiled_program_are_counted():
+    spec = importlib.util.spec_from_file_location("speed", BENCHMARKS / "speed.py")
+    assert spec is not None
+    assert spec.loader is not None
+    speed = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(speed)
+    x, w, v = (jnp.ones(shape, jnp.float32) for shape in ((48, 40), (40, 56), (48, 24)))
+
+    def both(x, w, v):
+        return x @ w, x.T @ v
+
+    call = jax.jit(both, compiler_options=_jax.compiler_options())
+    found = speed.matrix_products(call.lower(x, w, v).compile().as_text())
+    assert sorted(2 * m * n * k for m, n, k in found) == sorted(
+        [2 * 48 * 56 * 40, 2 * 40 * 24 * 48]
+    )
