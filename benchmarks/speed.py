@@ -411,17 +411,19 @@ def measure_steps(
 
 
 def table(rows: dict[str, Row], tasks: list[str]) -> None:
+    def cell(value: float, form: str, width: int) -> str:
+        known = value > 0  # neither 0, for not measured, nor NaN
+        return " " + (format(value, form) if known else "-").rjust(width)
+
     head = f"{'method':9} {'update ms':>9} {'MFLOP':>6} {'GFLOP/s':>8} {'floor':>6} "
     head += f"{'compile s':>9} {'again':>6} {'MB':>5}"
     print(head + "".join(f" {task:>11}" for task in tasks))
     for name, row in rows.items():
-        line = f"{name:9} {1e3 * median(row.update):9.2f} "
-        if row.floor:
-            line += f"{row.flops / 1e6:6.0f} {median(row.gflops):8.0f} {median(row.floor):6.0%} "
-        else:
-            line += f"{'-':>6} {'-':>8} {'-':>6} "
-        line += f"{row.compile:9.1f} {row.again:6.1f} {row.memory:5.0f}"
-        print(line + "".join(f" {median(row.steps.get(task, [])):11.0f}" for task in tasks))
+        line = f"{name:9}" + cell(1e3 * median(row.update), ".2f", 9)
+        line += cell(row.flops / 1e6, ".0f", 6) + cell(median(row.gflops), ".0f", 8)
+        line += cell(median(row.floor), ".0%", 6) + cell(row.compile, ".1f", 9)
+        line += cell(row.again, ".1f", 6) + cell(row.memory, ".0f", 5)
+        print(line + "".join(cell(median(row.steps.get(t, [])), ".0f", 11) for t in tasks))
 
 
 def verdicts(rows: dict[str, Row], cheetah: Lists, extra: Lists) -> None:

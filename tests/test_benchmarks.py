@@ -1,0 +1,26 @@
+"""What the speed benchmark counts."""
+
+import importlib
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from safecritic import _jax
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def test_the_products_of_a_compiled_program_are_counted(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    speed = importlib.import_module("speed")
+    x, w, v = (jnp.ones(shape, jnp.float32) for shape in ((48, 40), (40, 56), (48, 24)))
+
+    def both(x, w, v):
+        return x @ w, x.T @ v
+
+    call = jax.jit(both, compiler_options=_jax.compiler_options())
+    found = speed.matrix_products(call.lower(x, w, v).compile().as_text())
+    assert sorted(2 * m * n * k for m, n, k in found) == sorted(
+        [2 * 48 * 56 * 40, 2 * 40 * 24 * 48]
+    )
