@@ -37,7 +37,7 @@ METHODS = ("ddpg", "rcpo", "pid-lag", "sc", "csc", "usc-nr", "usc", "cpo")
 PEERS = {"sb3": "stable_baselines3", "sbx": "sbx"}
 TASKS = ("CarGoal1", "CarGoal2", "CarButton2", "HalfCheetah")
 BLOCK = 50  # updates timed together: a refresh of the influence's curvature is in each
-STEPS = 150  # environment steps timed together
+STEPS = 60  # environment steps timed together
 
 
 # ------------------------------------------------------------ the processes
@@ -400,10 +400,13 @@ def measure_steps(
         contestant.ask("steps", STEPS)
     for _ in range(rounds):
         for contestant in contestants:
-            row = rows[contestant.name]
-            alone = min(contestant.ask("updates", BLOCK)["clock"] for _ in range(3))
-            steps = max(contestant.ask("steps", STEPS) for _ in range(2))
-            row.steps.setdefault(task, []).append(steps)
+            # in turn and in blocks of like length: the machine's mood meets both
+            pairs = [
+                (contestant.ask("updates", BLOCK)["clock"], contestant.ask("steps", STEPS))
+                for _ in range(4)
+            ]
+            alone, steps = (statistics.median(part) for part in zip(*pairs, strict=True))
+            rows[contestant.name].steps.setdefault(task, []).append(steps)
             if contestant.name not in (*PEERS, "cpo"):
                 extra.setdefault(f"hidden {contestant.name} {task}", []).append(steps * alone)
     for contestant in contestants:
