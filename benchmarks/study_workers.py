@@ -28,7 +28,7 @@ def seconds(jobs: list[study.Job], workers: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--method", default="ddpg")
-    parser.add_argument("--steps", type=int, default=5_000)
+    parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=2)
     options = parser.parse_args()
     content = {"methods": [options.method], "tasks": ["CarGoal1"], "seeds": [0, 1, 2, 3]}
