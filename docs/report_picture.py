@@ -34,7 +34,7 @@ def main(study: Path) -> None:
     box = ImageChops.difference(image, empty).getbbox()
     assert box is not None
     image = image.crop((0, 0, WIDTH, min(box[3] + 40, image.height)))
-    image.quantize(128).save(IMAGES / "report-quick.png", optimize=True)
+    image.quantize(256, Image.Quantize.MAXCOVERAGE).save(IMAGES / "report-quick.png", optimize=True)
     maps = Image.open(study / "report" / "figures" / "cost-maps-CarGoal1.png").convert("RGB")
     maps.resize((maps.width * 2 // 3, maps.height * 2 // 3), Image.Resampling.LANCZOS).quantize(
         160
