@@ -6,13 +6,14 @@ steps that lead to cost above the others (AUC), is its mean the realised discoun
 the influence point at its errors. Everything but `Policy` is plain NumPy.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from safecritic.run_folder import write_json
 
 ACTING = ("q_cost", "screened", "changed")  # of acting: NaN where no safety critic did
 STEP_COLUMNS = ("reward", "cost", "success", "hazard_distance", *ACTING)  # what is kept of a step
@@ -235,7 +236,7 @@ class Evaluation:
             "safety_critic": self.critic,
             "episodes": self.episodes,
         }
-        Path(path).write_text(json.dumps(finite_or_none(content), indent=1) + "\n")
+        write_json(Path(path), finite_or_none(content))  # whole or not at all: a report may look
 
 
 def finite_or_none(value: Any) -> Any:
