@@ -26,7 +26,7 @@ STUDY = """
 methods = ["ddpg", "sc", "usc"]
 tasks = ["CarGoal1"]
 seeds = [0, 1]
-steps = 1_050
+steps = 2_100
 deployment_episodes = 1
 [settings]
 hidden = [16, 16]

@@ -29,8 +29,9 @@ def one_run(out: str, name: str, path: str) -> int:
     """A Ray task: the worker's exit code."""
     command = [sys.executable, "-m", "safecritic.study_worker", out, name, "-1"]
     env = worker_environment(path)
-    # one thread: the cores a task may use are counted by Ray, not by the machine
-    env["XLA_FLAGS"] = f"{env.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+    # One thread of XLA: the cores a task may use are counted by Ray, not by the machine. Its own
+    # flag for that (xla_cpu_multi_thread_eigen) would change the last bits of products.
+    env["NPROC"] = "1"
     with subprocess.Popen(
         command, env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     ) as process:
