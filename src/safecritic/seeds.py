@@ -8,8 +8,8 @@
 
 The agents' states are stacked and every compiled step works on all of them; the environments are
 stepped one after another on the host. Each agent is what it would have become by itself, up to the
-rounding of a batched matrix product. On a CPU separate processes (`safecritic study`) are faster:
-XLA runs a batched product one by one there.
+rounding of a batched matrix product. On a CPU separate processes (`safecritic study`) are the way:
+XLA's batched product is slow there.
 """
 
 from collections.abc import Iterable
