@@ -34,11 +34,15 @@ def main(study: Path) -> None:
     box = ImageChops.difference(image, empty).getbbox()
     assert box is not None
     image = image.crop((0, 0, WIDTH, min(box[3] + 40, image.height)))
-    image.quantize(256, Image.Quantize.MAXCOVERAGE).save(IMAGES / "report-quick.png", optimize=True)
+    save(image, "report-quick.png")
     maps = Image.open(study / "report" / "figures" / "cost-maps-CarGoal1.png").convert("RGB")
-    maps.resize((maps.width * 2 // 3, maps.height * 2 // 3), Image.Resampling.LANCZOS).quantize(
-        160
-    ).save(IMAGES / "report-quick-maps.png", optimize=True)
+    size = (maps.width * 2 // 3, maps.height * 2 // 3)
+    save(maps.resize(size, Image.Resampling.LANCZOS), "report-quick-maps.png")
+
+
+def save(image: Image.Image, name: str) -> None:
+    """Small, and with the rare colours kept: the top of a map is a few cells."""
+    image.quantize(256, Image.Quantize.MAXCOVERAGE).save(IMAGES / name, optimize=True)
 
 
 if __name__ == "__main__":

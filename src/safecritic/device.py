@@ -96,16 +96,18 @@ def act(state: Any, obs: jax.Array, agent: Any, config: Any, explore: bool) -> t
     return small, jnp.concatenate([action, jnp.stack(figures)])
 
 
+def jit(function: Any, *, donate: bool = False, **fixed: Any) -> Any:
+    """For what runs at every step; with ``donate`` the memory of the state is used again."""
+    return jax.jit(
+        functools.partial(function, **fixed),
+        donate_argnums=(0,) if donate else (),
+        compiler_options=_jax.compiler_options(),
+    )
+
+
 @functools.lru_cache(maxsize=16)
 def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     """The agent's functions under jit; the same objects for the same settings, so one compile."""
-
-    def jit(function: Any, *, donate: bool = False, **fixed: Any) -> Any:
-        return jax.jit(
-            functools.partial(function, **fixed),
-            donate_argnums=(0,) if donate else (),
-            compiler_options=_jax.compiler_options(),
-        )
 
     def first_metrics(key: jax.Array) -> dict[str, jax.Array]:
         device = init_device(key, agent, config, spec, metrics=0)
@@ -167,18 +169,11 @@ def compile_together(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> To
         )
         return agents, getattr(state, "multiplier", jnp.full((), jnp.nan))
 
-    def jit(function: Any, donate: bool = True) -> Any:
-        return jax.jit(
-            function,
-            donate_argnums=(0,) if donate else (),
-            compiler_options=_jax.compiler_options(),
-        )
-
     return Together(
-        act=jit(jax.vmap(one_act, in_axes=(axes.agent, 0)), donate=False),
-        store=jit(jax.vmap(one_store, in_axes=(axes, 0), out_axes=axes)),
-        learn=jit(jax.vmap(one_learn, in_axes=(axes, 0), out_axes=axes)),
-        end_episode=jit(end_one),
+        act=jit(jax.vmap(one_act, in_axes=(axes.agent, 0))),
+        store=jit(jax.vmap(one_store, in_axes=(axes, 0), out_axes=axes), donate=True),
+        learn=jit(jax.vmap(one_learn, in_axes=(axes, 0), out_axes=axes), donate=True),
+        end_episode=jit(end_one, donate=True),
         axes=axes,
     )
 

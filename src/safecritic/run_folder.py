@@ -232,6 +232,14 @@ def finite(values: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """Empty if there is no such file."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+
+
 def write_json(path: Path, content: Any) -> None:
     """Aside and renamed, so that a reader never sees half of it."""
     aside = path.with_name(path.name + ".part")

@@ -32,7 +32,7 @@ class Seeds:
         numbers = list(seeds)
         if not numbers or len(set(numbers)) < len(numbers):
             raise ValueError(f"seeds must be one or more different numbers, got {numbers}")
-        (kind,) = (kind for kind in api.Agent.__subclasses__() if kind.method == found.name)
+        kind: Any = api.CLASSES[found.name]
         self.agents: list[Any] = [kind(env, seed=seed, **settings) for seed in numbers]
         self.trainings: list[Any] = [agent.training for agent in self.agents]
         self.episodes: list[list[dict[str, float]]] = [[] for _ in numbers]

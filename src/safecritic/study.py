@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from safecritic import methods
-from safecritic.run_folder import read_config, write_json
+from safecritic.run_folder import read_config, read_json, write_json
 from safecritic.tasks.adapter import is_ours
 from safecritic.tasks.registry import get as get_task
 
@@ -197,9 +197,8 @@ def read_folder(out: Path) -> list[Job]:
 
 def trained(run: Path, job: Job) -> bool:
     """Whether the run has had its budget."""
-    try:
-        summary = json.loads((run / "summary.json").read_text())
-    except FileNotFoundError:
+    summary = read_json(run / "summary.json")
+    if not summary:
         return False
     enough = job.train_episodes is not None and summary["episodes"] >= job.train_episodes
     return enough or summary["steps"] >= job.steps
@@ -207,11 +206,8 @@ def trained(run: Path, job: Job) -> bool:
 
 def deployed(run: Path, job: Job) -> bool:
     """Whether its policy has been deployed for the episodes asked for."""
-    try:
-        found = json.loads((run / "evaluation.json").read_text())
-    except FileNotFoundError:
-        return False
-    return len(found["episodes"]) == job.deployment_episodes
+    found = read_json(run / "evaluation.json")
+    return bool(found) and len(found["episodes"]) == job.deployment_episodes
 
 
 def measured(run: Path) -> bool:

@@ -181,6 +181,19 @@ class Assessment(NamedTuple):
     curvature: tuple[Curvature, ...] | None
 
 
+def learn_curvature(
+    curvature: Curvature, gradients: jax.Array, config: SafetyCriticConfig
+) -> Curvature:
+    """The running curvature with a batch's gradients added."""
+    return influence.curvature_update(
+        curvature,
+        gradients,
+        decay=config.curvature_decay,
+        damping=config.replay_damping,
+        refresh=config.curvature_refresh,
+    )
+
+
 def assess(
     state: SafetyCriticState,
     obs: jax.Array,
@@ -214,13 +227,7 @@ def assess(
     for passed, slope, curvature in zip(passes, top, state.curvature, strict=True):
         gradients = influence.last_layer_gradients(passed.hidden[-1][:, 0], slope)
         if learn:
-            curvature = influence.curvature_update(
-                curvature,
-                gradients,
-                decay=config.curvature_decay,
-                damping=config.replay_damping,
-                refresh=config.curvature_refresh,
-            )
+            curvature = learn_curvature(curvature, gradients, config)
         curvatures.append(curvature)
         us.append(influence.curvature_influence(curvature, gradients))
     u = jnp.mean(jnp.stack(us), axis=0)

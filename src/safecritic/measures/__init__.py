@@ -1,1 +1,1 @@
-"""What is measured of finished runs. No JAX here."""
+"""What is measured of finished runs. Only `runs`, which asks the trained critic, uses JAX."""

@@ -109,13 +109,15 @@ def rolled(policy: Any, env: Any, gamma: float, size: int, heading: float) -> np
 
     An episode is cut off after 3 / (1 - gamma) steps, where gamma^t is below 0.05.
     """
+    from safecritic.tasks.car_model import CAR_FREE, car_pose
+
     task = env.unwrapped
     layout = task.layout
     horizon = int(np.ceil(3.0 / (1.0 - gamma))) if gamma < 1 else task.horizon
     start = task.state["qpos"]
     found = []
     for pose in poses(task.arena.extent, size, heading):
-        state = {"qpos": at_pose(start, pose)}
+        state = {"qpos": np.concatenate([car_pose(*pose), start[CAR_FREE:]])}
         obs, _ = env.reset(options={"state": state, "layout": layout})
         paid = []
         for _ in range(horizon):
@@ -125,16 +127,6 @@ def rolled(policy: Any, env: Any, gamma: float, size: int, heading: float) -> np
                 break
         found.append(discounted_sums(np.array(paid), gamma)[0])
     return np.array(found).reshape(size, size)
-
-
-def at_pose(qpos: np.ndarray, pose: np.ndarray) -> np.ndarray:
-    """`qpos` with the car elsewhere."""
-    from safecritic.tasks.car_model import CAR_HEIGHT
-
-    x, y, heading = pose
-    turn = heading / 2
-    car = [x, y, CAR_HEIGHT, np.cos(turn), 0.0, 0.0, np.sin(turn)]
-    return np.concatenate([car, qpos[7:]])
 
 
 class Maps(NamedTuple):

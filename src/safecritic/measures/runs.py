@@ -7,7 +7,6 @@
 A method without a safety critic has none of the first three, a task other than a car no maps.
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from safecritic.deployment import Evaluation, finite_or_none
 from safecritic.measures import calibration, cost_map, theorem
-from safecritic.run_folder import read_table, write_json
+from safecritic.run_folder import read_json, read_table, write_json
 
 STATES, DRAWS = 256, 512  # of the check of Theorem 1
 ROWS = 16_384  # in one evaluation of the critic
@@ -126,14 +125,6 @@ def note_memory(run: Path) -> None:
 
 
 # ---------------------------------------------------------------- reading them
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Empty if there is no such file."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return {}
 
 
 def read_arrays(run: Path) -> dict[str, np.ndarray]:

@@ -12,9 +12,9 @@ import numpy as np
 
 from safecritic import study
 from safecritic.measures import tables
-from safecritic.measures.runs import read_arrays, read_json, training_seconds
+from safecritic.measures.runs import read_arrays, training_seconds
 from safecritic.methods import METHODS
-from safecritic.run_folder import read_table
+from safecritic.run_folder import read_json, read_table
 from safecritic.study import Job
 from safecritic.tasks.registry import TASKS
 

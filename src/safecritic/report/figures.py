@@ -45,18 +45,8 @@ def all_figures(study: Study) -> list[Figure]:
         for figure in figures:
             if any(panel.marks for panel in figure.panels):
                 figure.section = section
-                figure.legend = _legend(figure)
                 found.append(figure)
     return found
-
-
-def _legend(figure: Figure) -> dict[str, Style]:
-    return {
-        mark.label: mark.style
-        for panel in figure.panels
-        for mark in panel.marks
-        if isinstance(mark, Line | Points) and mark.label
-    }
 
 
 # ---------------------------------------------------------------- training
@@ -112,7 +102,7 @@ def curves(study: Study, task: str) -> Figure:
     )
     if unfinished:
         caption += " Unfinished runs are drawn as far as they are."
-    return Figure(f"curves-{task}", f"Learning curves on {task}", caption, panels, task=task)
+    return Figure(f"curves-{task}", f"Learning curves on {task}", caption, panels)
 
 
 def _curve(runs: Sequence[Run], name: str, log: bool) -> Line:
@@ -225,7 +215,7 @@ def deployment(study: Study, task: str) -> Figure:
         "standard error over seeds. Dashed: the limit."
     )
     name = f"deployment-{task}"
-    return Figure(name, f"Deployment on {task}", caption, panels, max(len(panels), 1), task=task)
+    return Figure(name, f"Deployment on {task}", caption, panels, max(len(panels), 1))
 
 
 def _cut(panel: Panel) -> None:
@@ -310,7 +300,7 @@ def instant_maps(study: Study, task: str) -> Figure:
         "against the truth in this scene."
     )
     name = f"cost-maps-{task}"
-    return Figure(name, f"Cost maps on {task}", caption, panels, max(len(panels), 1), task=task)
+    return Figure(name, f"Cost maps on {task}", caption, panels, max(len(panels), 1))
 
 
 def rolled_maps(study: Study, task: str) -> Figure:
@@ -329,7 +319,7 @@ def rolled_maps(study: Study, task: str) -> Figure:
     )
     name = f"cost-maps-discounted-{task}"
     heading = f"Cost maps on {task} against what followed"
-    return Figure(name, heading, caption, panels, max(len(runs), 1), task=task)
+    return Figure(name, heading, caption, panels, max(len(runs), 1))
 
 
 # ---------------------------------------------------------------- uncertainty
@@ -367,7 +357,7 @@ def calibrated(study: Study, task: str) -> Figure:
         "seeds. Dotted, right: the order by the error itself (below) and the mean error (level)."
     )
     name = f"calibration-{task}"
-    return Figure(name, f"Does u know where Q_C errs? {task}", caption, panels, 2, task=task)
+    return Figure(name, f"Does u know where Q_C errs? {task}", caption, panels, 2)
 
 
 def theorem(study: Study, task: str) -> Figure:
@@ -404,7 +394,7 @@ def theorem(study: Study, task: str) -> Figure:
         "states; right side: the bound the theorem claims, which loses log m."
     )
     name = f"theorem-{task}"
-    return Figure(name, f"Theorem 1 on trained critics, {task}", caption, panels, 3, task=task)
+    return Figure(name, f"Theorem 1 on trained critics, {task}", caption, panels, 3)
 
 
 # ---------------------------------------------------------------- time

@@ -13,10 +13,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 def plotly(figure: Figure) -> dict[str, Any]:
     """`data` and `layout`, ready for JSON."""
-    columns = min(figure.columns, len(figure.panels))
-    rows = -(-len(figure.panels) // columns)
-    maps = any(panel.square for panel in figure.panels)
-    named = len(figure.legend) > 1 and not any(p.xticks and not p.xlog for p in figure.panels)
+    (rows, columns), maps = figure.shape, figure.has_maps
     height = round(rows * (1050 / columns + 75 if maps else 320)) + 60
     layout: dict[str, Any] = {
         "height": height,
@@ -24,7 +21,7 @@ def plotly(figure: Figure) -> dict[str, Any]:
         "font": {"family": FONT, "size": 12, "color": INK},
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
-        "showlegend": named,
+        "showlegend": figure.shows_legend,
         "legend": {"orientation": "h", "y": -0.2 / rows, "yanchor": "top", "x": 0},
         "annotations": [],
         "shapes": [],

@@ -1,7 +1,7 @@
 """Figures as plain data, drawn twice: by Matplotlib as PNG and PDF, by Plotly on the page."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -82,10 +82,34 @@ class Figure:
     title: str
     caption: str
     panels: list[Panel]
-    columns: int = 3
-    task: str = ""
+    most_columns: int = 3
     section: str = ""
-    legend: dict[str, Style] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of panels."""
+        columns = min(self.most_columns, len(self.panels))
+        return -(-len(self.panels) // columns), columns
+
+    @property
+    def has_maps(self) -> bool:
+        return any(panel.square for panel in self.panels)
+
+    @property
+    def legend(self) -> dict[str, Style]:
+        """Every method drawn, with its look."""
+        return {
+            mark.label: mark.style
+            for panel in self.panels
+            for mark in panel.marks
+            if isinstance(mark, Line | Points) and mark.label
+        }
+
+    @property
+    def shows_legend(self) -> bool:
+        """Not where the methods stand along the axis."""
+        along = any(panel.xticks and not panel.xlog for panel in self.panels)
+        return len(self.legend) > 1 and not along
 
 
 def arrows(x: np.ndarray, y: np.ndarray, u: np.ndarray, v: np.ndarray) -> Line:

@@ -5,6 +5,7 @@ import json
 import re
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from safecritic.report.data import Study, title
 from safecritic.report.interactive import plotly
@@ -39,7 +40,7 @@ def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) 
     links = "".join(f'<a href="#{_slug(name)}">{name}</a>' for name in names)
     hint = 'placeholder="find a run: usc seed3" aria-label="find a run"'
     search = f'<input id="search" type="search" {hint}>'
-    body = "\n".join(_section(name, tables, figures) for name in names)
+    body = "\n".join(_section(name, tables, figures, drawn) for name in names)
     content = f"""<!doctype html>
 <html lang="en">
 <head>
@@ -95,12 +96,14 @@ def _head(study: Study) -> str:
     return "\n".join(lines)
 
 
-def _section(name: str, tables: list[Table], figures: list[Figure]) -> str:
+def _section(name: str, tables: list[Table], figures: list[Figure], drawn: dict[str, Any]) -> str:
     parts = [f'<h2 id="{_slug(name)}">{name}</h2>']
     if SECTIONS[name]:
         parts.append(f"<p>{SECTIONS[name]}</p>")
     parts += [_table(table) for table in tables if table.section == name]
-    parts += [_figure(figure) for figure in figures if figure.section == name]
+    for figure in figures:
+        if figure.section == name:
+            parts.append(_figure(figure, drawn[_id(figure)]["layout"]["height"]))
     return "\n".join(parts)
 
 
@@ -138,10 +141,9 @@ def _table(table: Table) -> str:
 {whole}"""
 
 
-def _figure(figure: Figure) -> str:
+def _figure(figure: Figure, height: int) -> str:
     files = _files(figure.name, "figures", ("png", "pdf"))
-    height = plotly(figure)["layout"]["height"]
-    narrow = ";max-width:680px" * (min(figure.columns, len(figure.panels)) == 1)
+    narrow = ";max-width:680px" * (figure.shape[1] == 1)
     return f"""<figure>
 <h3>{html.escape(figure.title)}</h3>
 <p class="caption">{html.escape(figure.caption)} {files}</p>

@@ -25,9 +25,7 @@ def save(figure: Figure, folder: Path) -> list[Path]:
     import matplotlib.pyplot as plt
 
     with plt.rc_context({**STYLE, "pdf.fonttype": 42}):
-        columns = min(figure.columns, len(figure.panels))
-        rows = -(-len(figure.panels) // columns)
-        maps = any(panel.square for panel in figure.panels)
+        (rows, columns), maps = figure.shape, figure.has_maps
         size = (3.3 * columns + 0.3, (3.4 if maps else 3.1) * rows + (0.4 if maps else 0.9))
         drawn, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
         for panel, axis in zip(figure.panels, axes.flat, strict=False):
@@ -35,7 +33,7 @@ def save(figure: Figure, folder: Path) -> list[Path]:
         for axis in list(axes.flat)[len(figure.panels) :]:
             axis.set_axis_off()
         drawn.suptitle(figure.title, x=0.012, ha="left", fontsize=12, fontweight="bold")
-        if len(figure.legend) > 1 and not any(p.xticks and not p.xlog for p in figure.panels):
+        if figure.shows_legend:
             handles = [_handle(style, label) for label, style in figure.legend.items()]
             wide = min(len(handles), 3 * columns + 1)
             drawn.legend(

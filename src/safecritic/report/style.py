@@ -6,6 +6,10 @@ dash and marker are for print without colours.
 
 from typing import NamedTuple
 
+from safecritic.curves import GRID, INK, SOFT
+
+__all__ = ["GRID", "INK", "LIMIT", "PLAIN", "SOFT", "STYLES", "Style"]
+
 
 class Style(NamedTuple):
     colour: str
@@ -14,7 +18,6 @@ class Style(NamedTuple):
     width: float = 1.8
 
 
-INK, SOFT, GRID = "#1f2430", "#6b7280", "#e5e7eb"
 PLAIN = Style(INK)
 LIMIT = Style(INK, "dash", width=1.2)
 STYLES = {

@@ -27,13 +27,14 @@ from gymnasium.spaces import Box
 
 from safecritic.tasks.car_model import (
     BUTTON_HEIGHT,
-    CAR_HEIGHT,
+    CAR_FREE,
     CAR_NQ,
     CAR_NV,
     GREMLIN_COLOUR,
     SUBSTEPS,
     VASE_HEIGHT,
     build_model,
+    car_pose,
 )
 from safecritic.tasks.common import (
     NOT_RESET,
@@ -258,8 +259,7 @@ class CarTask(MujocoTask):
         model, data, layout = self.model, self.data, self._layout
         mujoco.mj_resetData(model, data)
         self._fill_layout()
-        x, y, turn = layout["agent"]
-        data.qpos[:7] = x, y, CAR_HEIGHT, math.cos(turn / 2), 0.0, 0.0, math.sin(turn / 2)
+        data.qpos[:CAR_FREE] = car_pose(*layout["agent"])
         if self.arena.vases:
             boxes = data.qpos[CAR_NQ:].reshape(-1, 7)
             half = layout["vases"][:, 2] / 2

@@ -20,6 +20,7 @@ import mujoco
 
 CAR_NQ, CAR_NV = 13, 11  # free joint 7/6, two wheels 1/1 each, ball 4/3
 CAR_HEIGHT = 0.1
+CAR_FREE = 7  # numbers of its position and rotation, the first of qpos
 VASE_HEIGHT = 0.1 - 4e-5  # where a vase settles under its own weight
 GREMLIN_HEIGHT = 0.1
 BUTTON_HEIGHT = 0.1
@@ -158,6 +159,12 @@ def model_xml(vases: int = 0, gremlins: int = 0, buttons: int = 0) -> str:
     <ballangvel joint="rear"/>
   </sensor>
 </mujoco>"""
+
+
+def car_pose(x: float, y: float, heading: float) -> tuple[float, ...]:
+    """Position and rotation of a level car on the floor, as they stand in qpos."""
+    turn = heading / 2
+    return x, y, CAR_HEIGHT, math.cos(turn), 0.0, 0.0, math.sin(turn)
 
 
 def build_model(vases: int = 0, gremlins: int = 0, buttons: int = 0) -> mujoco.MjModel:

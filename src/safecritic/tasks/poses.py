@@ -20,7 +20,7 @@ from safecritic.tasks.car import (
     TOUCHING,
     CarTask,
 )
-from safecritic.tasks.car_model import CAR_HEIGHT, CAR_NV
+from safecritic.tasks.car_model import CAR_FREE, CAR_NV, car_pose
 
 FAR = 1e3  # m: where nothing else is
 
@@ -84,8 +84,7 @@ def costs(env: CarTask, poses: np.ndarray) -> np.ndarray:
 
 
 def _put(env: CarTask, x: float, y: float, heading: float) -> None:
-    turn = heading / 2
-    env.data.qpos[:7] = x, y, CAR_HEIGHT, math.cos(turn), 0.0, 0.0, math.sin(turn)
+    env.data.qpos[:CAR_FREE] = car_pose(x, y, heading)
     env.data.qvel[:CAR_NV] = 0.0
 
 
