@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import api, networks, replay
+from safecritic import api, draws, networks, replay
 from safecritic.agents import safety_critic
 from safecritic.critics import refinement
 
@@ -62,13 +62,11 @@ def main() -> None:
     def search(config: Any) -> Any:
         @jax.jit
         def found(key: jax.Array, rows: jax.Array, store: Any) -> jax.Array:
-            block, reach = max(config.refine_block, 1), config.refine_reach
             bits = jax.random.bits(key, (), jnp.uint32)
-            near = replay.neighbours(store, bits, rows, block, reach, config.gamma)
-            window = near.window._replace(obs=sharp(near.window.obs))
-            others = near.block._replace(obs=sharp(near.block.obs))
+            start = draws.below(bits, jnp.maximum(store.size - config.refine_block, 0) + 1)
+            near = replay.Neighbourhood(store, start)
             points = networks.join(sharp(store.obs[rows]), store.action[rows])
-            hits = safety_critic.find_neighbours(points, rows, window, others, config)
+            hits = safety_critic.find_neighbours(near, rows, points, sharp, config)
             return jnp.where(hits.valid, hits.distance, jnp.inf)
 
         return found

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from safecritic import methods, replay
-from safecritic.agents import safety_critic
+from safecritic.agents import cost_critic, safety_critic
 from safecritic.networks import EnvSpec
 
 SPEC = EnvSpec(obs_dim=4, action_dim=2, cost_max=1.0)
@@ -205,7 +205,7 @@ def test_larger_of_two_critics_is_the_target():
     state = start("sc", config)
     next_obs = jnp.asarray(np.random.default_rng(1).normal(size=(5, 4)), jnp.float32)
     cost, discount = jnp.ones(5, jnp.float32), jnp.full(5, 0.9, jnp.float32)
-    target = jax.jit(safety_critic.cost_target, static_argnames="config")
+    target = jax.jit(cost_critic.cost_target, static_argnames="config")
     found = target(state, cost, discount, next_obs, config=config)
     single = settings("sc", safety_critics=1)
     for e in range(2):
@@ -227,8 +227,7 @@ def test_a_clipped_critic_below_0_still_learns():
     np.testing.assert_array_equal(found["q_cost"], 0.0)
     slope = jax.jit(jax.grad(safety_critic.safety_loss, has_aux=True), static_argnames="config")
     ones = jnp.ones(8, jnp.float32)
-    rest = (state.key, state.cost_bound)
-    gradient, _ = slope(below, obs, action, ones, ones, None, *rest, config=config)
+    gradient, _ = slope(below, obs, action, ones, None, state.cost_bound, config=config)
     np.testing.assert_allclose(gradient[0][-1]["b"], -6.0, atol=0.1)
 
 
@@ -247,12 +246,13 @@ def test_weight_0_leaves_the_bellman_loss():
     csc, sc = settings("csc", conservative_weight=0.0), settings("sc")
     state, store = start("sc", sc), ring()
     obs, action, targets = store.obs[:8], store.action[:8], store.cost[:8]
-    others = jnp.clip(action[:, None] + jnp.zeros((8, 3, 2), jnp.float32), -1, 1)
+    tried = safety_critic.try_actions(
+        jax.random.key(1), jax.random.key(2), action, jnp.ones(8, jnp.float32), csc
+    )
     slope = jax.jit(jax.grad(safety_critic.safety_loss, has_aux=True), static_argnames="config")
-    rest = (state.key, state.cost_bound)
-    ones = jnp.ones(8, jnp.float32)
-    ours, _ = slope(state.safety, obs, action, targets, ones, others, *rest, config=csc)
-    theirs, _ = slope(state.safety, obs, action, targets, ones, None, *rest, config=sc)
+    bound = state.cost_bound
+    ours, _ = slope(state.safety, obs, action, targets, tried, bound, config=csc)
+    theirs, _ = slope(state.safety, obs, action, targets, None, bound, config=sc)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8)
 
@@ -317,6 +317,7 @@ def test_table():
         "cost",
     )
     assert (paper.actor_lr, paper.damping, paper.conservative_weight) == (2e-3, 1e-6, 1e-3)
+    assert paper.conservative_share == 1.0
     assert (paper.cost_limit, methods.make_config("sc", "CarGoal1").cost_limit) == (5.0, 1.0)
     assert methods.make_config("csc", cost_limit=3.0).cost_limit == 3.0
     assert hash(paper) == hash(methods.make_config("usc", "CarGoal2", paper_defaults=True))
@@ -338,6 +339,10 @@ def test_table():
         (partial(methods.make_config, "sc", gamma=1.0), r"gamma must be in \[0, 1\), got 1.0"),
         (partial(methods.make_config, "ddpg", batch_size=9, buffer_size=8), "no batch could be"),
         (partial(methods.make_config, "sc", hidden=()), "hidden must be one or more"),
+        (
+            partial(methods.make_config, "usc", conservative_share=0.0),
+            r"conservative_share must be in \(0, 1\], got 0.0 \(--conservative-share\)",
+        ),
         (
             partial(methods.make_config, "usc", conservative_form="hing"),
             "conservative_form must be one of band, hinge, mirrored, printed, flipped, got 'hing'",

@@ -151,7 +151,7 @@ def plain_margin(z_data, z_alt, form):
 def test_eq_3_margins(form, rng):
     z_data = rng.normal(size=B)
     z_alt = rng.normal(size=(B, M)) + np.array([0, 3, -3, 0, 1])[:, None]
-    found = conservative.margin(jnp.asarray(z_data), jnp.asarray(z_alt), form)
+    found = conservative.margin(jnp.asarray(z_data), jnp.asarray(z_alt), form, z_data.max())
     np.testing.assert_allclose(found, plain_margin(z_data, z_alt, form), rtol=1e-12)
 
 
@@ -189,9 +189,9 @@ def test_eq_3_loss_and_gradient(form, rng):
         obs=jnp.asarray(obs),
         action=jnp.asarray(action),
         targets=jnp.asarray(targets),
-        caution=jnp.asarray(weight),
-        actions=jnp.asarray(actions),
-        key=jax.random.key(0),
+        tried=safety_critic.Tried(
+            jnp.arange(B), jnp.asarray(weight), jnp.asarray(actions), jnp.zeros((1, B))
+        ),
         bound=jnp.float64(jnp.inf),
         config=config,
     )
@@ -283,7 +283,7 @@ def test_eq_4_and_6_are_adam_steps(rng):
         networks_of = (state.actor, state.target_actor, state.reward, state.safety)
         slope = jax.grad(safety_critic.actor_loss, has_aux=True)
         actor_slope, _ = slope(*networks_of, obs, obs, state.multiplier, state.cost_bound, config)
-        rest = (obs, action, targets, jnp.ones(B, jnp.float32), None, state.key)
+        rest = (obs, action, targets, None)
         slope = jax.grad(safety_critic.safety_loss, has_aux=True)
         safety_slope, _ = slope(state.safety, *rest, state.cost_bound, config)
         safety, safety_opt, _ = safety_critic.safety_step(state, *rest, config)

@@ -147,13 +147,13 @@ def test_printed_form_saturates():
     assert len(np.unique(np.asarray(rest))) == 16
 
 
-@partial(jax.jit, static_argnames="refresh")
-def curvature_of(batches, refresh=1):
+@partial(jax.jit, static_argnames=("refresh", "every"))
+def curvature_of(batches, refresh=1, every=1):
     """The curvature after batches (T, B, P), decay 0.99, damping 1e-3."""
 
     def step(curvature, gradients):
         return influence.curvature_update(
-            curvature, gradients, decay=0.99, damping=1e-3, refresh=refresh
+            curvature, gradients, decay=0.99, damping=1e-3, every=every, refresh=refresh
         ), None
 
     start = influence.curvature_init(batches.shape[-1] - 1)
@@ -175,6 +175,19 @@ def test_replay_reference_equals_its_formula():
     expected = [row @ np.linalg.inv(c + np.outer(row, row)) @ row for row in g]
     found = influence.curvature_influence(curvature, batches[-1])
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_replay_reference_learns_from_every_few_batches():
+    """As from those batches alone, each decayed by as many updates as lie between two."""
+    batches = jnp.asarray(np.random.default_rng(0).normal(size=(12, 5, 4)), jnp.float32)
+    found = curvature_of(batches, every=3)
+    moment, weight = np.zeros((4, 4)), 0.0
+    for gradients in np.asarray(batches[::3], np.float64):
+        mean = gradients.T @ gradients / 5
+        moment, weight = 0.99**3 * moment + (1 - 0.99**3) * mean, 0.99**3 * weight + 1 - 0.99**3
+    np.testing.assert_allclose(found.moment, moment, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(found.weight, weight, rtol=1e-5)
+    assert int(found.age) == 12
 
 
 def test_replay_reference_falls_where_data_is_dense():

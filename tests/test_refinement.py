@@ -45,13 +45,13 @@ def ring(rows=60, capacity=64):
 def found_for(store, key, config):
     """The neighbours of the first refine_top samples of a batch, and the batch."""
     batch = replay.sample(store, key, config)
-    top = slice(0, config.refine_top)
-    points = networks.join(batch.obs, batch.action)[top]
-    window = replay.Rows(*(part[top] for part in batch.neighbours.window))
-    found = safety_critic.find_neighbours(
-        points, batch.index[top], window, batch.neighbours.block, config
-    )
-    return batch, found
+    rows = batch.index[: config.refine_top]
+    return batch, search(batch.neighbours, rows, store, config)
+
+
+def search(near, rows, store, config):
+    points = networks.join(store.obs, store.action)[rows]
+    return safety_critic.find_neighbours(near, rows, points, lambda obs: obs, config)
 
 
 @pytest.mark.parametrize(("confident", "reach"), [(True, 2), (False, 0)])
@@ -61,22 +61,22 @@ def test_neighbours_equal_a_plain_search(confident, reach):
     for seed in range(4):
         batch, found = jax.device_get(found_for(store, jax.random.key(seed), config))
         uncertain = [int(i) for i in batch.index[: config.refine_top]]
-        block = {int(i) for i in batch.neighbours.block.index if i >= 0}
+        start = int(batch.neighbours.start)
+        block = {i for i in range(start, start + config.refine_block) if i < 60}
         for n, own in enumerate(uncertain):
             near = {i for i in range(own - reach, own + reach + 1) if 0 <= i < 60}
             allowed = (block | near) - {own} - (set(uncertain) if confident else set())
             order = sorted(allowed, key=lambda i: np.linalg.norm(joint[i] - joint[own]))[:3]
-            assert list(found.rows.index[n]) == order
+            assert list(found.rows[n]) == order
             expected = [np.linalg.norm(joint[i] - joint[own]) for i in order]
             np.testing.assert_allclose(found.distance[n], expected, rtol=1e-5)
-            np.testing.assert_allclose(found.rows.cost[n], np.asarray(store.cost)[order])
     assert found.valid.all()
 
 
 def test_missing_neighbours_are_marked():
     batch, found = found_for(ring(rows=2), jax.random.key(0), settings(refine_confident=False))
     np.testing.assert_array_equal(found.valid.sum(axis=1), 1)
-    assert (np.asarray(found.rows.index[:, 0]) != np.asarray(batch.index[:4])).all()
+    assert (np.asarray(found.rows[:, 0]) != np.asarray(batch.index[:4])).all()
 
 
 def test_interpolated_cost():
@@ -161,16 +161,17 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
 
     top = np.argsort(-np.asarray(rank))[:4]
     x = networks.join(obs, batch.action)[top]
-    window = replay.Rows(*(part[top] for part in batch.neighbours.window))
-    search = jax.jit(safety_critic.find_neighbours, static_argnames="config")
-    found = search(x, batch.index[top], window, batch.neighbours.block, config=config)
-    known = np.asarray(found.rows.cost, np.float64)
+    found = jax.jit(search, static_argnames="config")(
+        batch.neighbours, batch.index[top], store, config=config
+    )
+    known = np.asarray(store.cost[found.rows], np.float64)
     if target == "bellman":
         for n, k in np.ndindex(known.shape):
-            ahead = found.rows.next_obs[n, k][None]
+            row = int(found.rows[n, k])
+            ahead = store.next_obs[row][None]
             action = networks.actor(agent.target_actor, ahead)
             q = safety_critic.q_cost(agent.target_safety, ahead, action, agent.cost_bound, config)
-            known[n, k] += float(found.rows.discount[n, k] * q[0])
+            known[n, k] += 0.0 if store.terminated[row] else config.gamma * float(q[0])
     wanted = refinement.interpolate(jnp.asarray(known, jnp.float32), found.distance, found.valid)
     np.testing.assert_allclose(metrics["refine/target_mean"], wanted.mean(), rtol=1e-5)
 

@@ -43,7 +43,6 @@ class Settings:
     safety_n_step: int = 1
     costly_share: float = 0.0
     neighbour_block: int = 0
-    neighbour_reach: int = 0
 
 
 sample = jax.jit(replay.sample, static_argnames="config")
@@ -156,21 +155,33 @@ def test_cost_may_look_further_ahead_than_reward():
 
 
 def test_neighbours_are_the_rows_around_and_a_block():
-    ring = filled(64, [transition(t, terminated=t == 20) for t in range(40)])
-    batch = sample(ring, jax.random.key(0), config=Settings(neighbour_block=16, neighbour_reach=2))
-    window, block = batch.neighbours
-    for t, found in zip(np.asarray(batch.index), np.asarray(window.index), strict=True):
-        around = [t - 2, t - 1, t + 1, t + 2]
-        assert list(found) == [i if 0 <= i < 40 else -1 for i in around]
-    stored = np.asarray(window.index) >= 0
-    np.testing.assert_array_equal(window.obs[..., 0][stored], window.index[stored])
+    ring = filled(64, [transition(t) for t in range(40)])
+    batch = sample(ring, jax.random.key(0), config=Settings(neighbour_block=16))
+    around = replay.around(batch.neighbours, batch.index, 2)
+    for t, found in zip(np.asarray(batch.index), np.asarray(around.index), strict=True):
+        expected = [t - 2, t - 1, t + 1, t + 2]
+        assert list(found) == [i if 0 <= i < 40 else -1 for i in expected]
+    stored = np.asarray(around.index) >= 0
+    np.testing.assert_array_equal(around.obs[..., 0][stored], around.index[stored])
+    block = replay.block(batch.neighbours, 16)
     start = int(block.index[0])
     np.testing.assert_array_equal(block.index, np.arange(start, start + 16))
-    np.testing.assert_array_equal(block.next_obs[:, 0], block.index + 1)
-    np.testing.assert_allclose(block.discount, np.where(block.index == 20, 0, GAMMA), rtol=1e-6)
+    np.testing.assert_array_equal(block.obs[:, 0], block.index)
 
 
-def test_a_block_larger_than_the_replay_marks_what_is_missing():
-    ring = filled(64, [transition(t) for t in range(5)])
+def test_transitions_are_the_stored_rows():
+    ring = filled(64, [transition(t, cost=t % 3, terminated=t == 20) for t in range(40)])
+    rows = jnp.array([[3, 20], [39, 0]])
+    found = replay.transitions(ring, rows)
+    np.testing.assert_array_equal(found.next_obs[..., 0], rows + 1)
+    np.testing.assert_array_equal(found.cost, rows % 3)
+    np.testing.assert_array_equal(found.terminated, rows == 20)
+
+
+@pytest.mark.parametrize("capacity", [64, 8])
+def test_a_block_larger_than_the_replay_marks_what_is_missing(capacity):
+    ring = filled(capacity, [transition(t) for t in range(5)])
     batch = sample(ring, jax.random.key(0), config=Settings(neighbour_block=16))
-    np.testing.assert_array_equal(batch.neighbours.block.index, [*range(5), *[-1] * 11])
+    block = replay.block(batch.neighbours, 16)
+    missing = min(capacity, 16) - 5
+    np.testing.assert_array_equal(block.index, [*range(5), *[-1] * missing])

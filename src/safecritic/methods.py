@@ -42,6 +42,7 @@ PAPER_SAFETY: dict[str, Any] = (
         "damping": 1e-6,
         "conservative_form": "printed",
         "conservative_weight": 1e-3,
+        "conservative_share": 1.0,
         "push_data": True,
         "sigma_epsilon": 1e-6,
         "kl_weight": 1e-6,

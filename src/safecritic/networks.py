@@ -190,44 +190,40 @@ def critic_many(params: Params, obs: jax.Array, actions: jax.Array) -> jax.Array
     return critic_pass(params, obs, actions).raw
 
 
-Actions = tuple[jax.Array, ...]
+Rows = tuple[jax.Array, ...]
 Passes = tuple[Pass, ...]
 
 
 @jax.custom_vjp
-def recall(params: Params, obs: jax.Array, actions: Actions, passes: Passes) -> jax.Array:
-    """Raw values (j, B) of j actions (B, A), known from a pass, with their gradient by ``params``.
+def recall(params: Params, inputs: Rows, passes: Passes) -> Rows:
+    """Raw values (n,) of each of several inputs (n, in), with their gradient by ``params``.
 
-    ``passes`` are that pass at each of the actions. There is no second one, and observations and
-    actions get no gradient.
+    They are known from ``passes``, a pass of each: there is no second one, and the inputs get no
+    gradient.
     """
-    return jnp.stack([passed.raw for passed in passes])
+    return tuple(passed.raw for passed in passes)
 
 
 def _recall_forward(
-    params: Params, obs: jax.Array, actions: Actions, passes: Passes
-) -> tuple[jax.Array, tuple[Params, jax.Array, Actions, Passes]]:
-    return recall(params, obs, actions, passes), (params, obs, actions, passes)
+    params: Params, inputs: Rows, passes: Passes
+) -> tuple[Rows, tuple[Params, Rows, Passes]]:
+    return recall(params, inputs, passes), (params, inputs, passes)
 
 
-def _recall_backward(
-    seen: tuple[Params, jax.Array, Actions, Passes], d: jax.Array
-) -> tuple[Params, None, None, None]:
-    params, obs, actions, passes = seen
+def _recall_backward(seen: tuple[Params, Rows, Passes], d: Rows) -> tuple[Params, None, None]:
+    params, inputs, passes = seen
     slopes = [each[:, None] for each in d]
     found: list[dict[str, jax.Array]] = []
-    for number in range(len(params) - 1, 0, -1):
-        inputs = [passed.hidden[number - 1] for passed in passes]
-        pairs = list(zip(inputs, slopes, strict=True))
+    for number in range(len(params) - 1, -1, -1):
+        rows = [passed.hidden[number - 1] for passed in passes] if number else inputs
+        pairs = list(zip(rows, slopes, strict=True))
         # One column: as a row it needs no transposed copy of x.
         w = [(d.T @ x).T if d.shape[1] == 1 else x.T @ d for x, d in pairs]
-        found.append({"w": sum(w[1:], w[0]), "b": sum(d.sum(axis=0) for d in slopes)})
-        slopes = [times_transposed(d, params[number]["w"]) * (x > 0) for x, d in pairs]
-    # The actions of a row share its observation, so their gradients meet before the product.
-    shared = sum(slopes[1:], slopes[0])
-    own = sum(action.T @ d for action, d in zip(actions, slopes, strict=True))
-    found.append({"w": jnp.concatenate([obs.T @ shared, own]), "b": shared.sum(axis=0)})
-    return tuple(reversed(found)), None, None, None
+        b = [d.sum(axis=0) for d in slopes]
+        found.append({"w": sum(w[1:], w[0]), "b": sum(b[1:], b[0])})
+        if number:
+            slopes = [times_transposed(d, params[number]["w"]) * (x > 0) for x, d in pairs]
+    return tuple(reversed(found)), None, None
 
 
 recall.defvjp(_recall_forward, _recall_backward)

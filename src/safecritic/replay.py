@@ -1,7 +1,7 @@
 """Replay buffer on the device: a ring of transitions, as one frozen pytree.
 
 ``sample`` draws uniformly, or a fixed share from the transitions with cost, sums rewards and costs
-over n steps, and adds candidate neighbours for the refinement (Eq. 8).
+over n steps, and says where the refinement finds neighbours (Eq. 8).
 """
 
 from typing import NamedTuple, Protocol
@@ -38,23 +38,14 @@ class Replay(NamedTuple):
     size: jax.Array
 
 
-class Neighbours(NamedTuple):
-    """Candidate rows: ``window`` rows around each sample of the batch, then a block for all.
+class Neighbourhood(NamedTuple):
+    """Where neighbours of the batch are looked for: around each sample and in a block for all.
 
-    The leading axes are (B, W) in ``window`` and (M,) in ``block``.
+    The rows are read when it is known whose neighbours are wanted.
     """
 
-    window: "Rows"
-    block: "Rows"
-
-
-class Rows(NamedTuple):
-    obs: jax.Array
-    action: jax.Array
-    cost: jax.Array
-    next_obs: jax.Array
-    discount: jax.Array  # gamma (1 - terminated)
-    index: jax.Array  # type: ignore[assignment]  # row in the replay, -1 where there is no such row
+    store: Replay
+    start: jax.Array  # first row of the block
 
 
 class Batch(NamedTuple):
@@ -67,7 +58,7 @@ class Batch(NamedTuple):
     cost_next_obs: jax.Array | None  # the same two for the cost, None if its n is the reward's
     cost_discount: jax.Array | None
     index: jax.Array  # type: ignore[assignment]  # (B,) row in the replay
-    neighbours: Neighbours | None
+    neighbours: Neighbourhood | None
 
 
 class Sampling(Protocol):
@@ -85,8 +76,6 @@ class Sampling(Protocol):
     def costly_share(self) -> float: ...
     @property
     def neighbour_block(self) -> int: ...
-    @property
-    def neighbour_reach(self) -> int: ...
 
 
 def init(capacity: int, obs_dim: int, action_dim: int) -> Replay:
@@ -203,39 +192,50 @@ def n_step(replay: Replay, rows: jax.Array, signal: jax.Array, n: int, gamma: fl
     return _Window(total, _take(replay.next_obs, last), discount * alive)
 
 
-def _rows(replay: Replay, index: jax.Array, gamma: float) -> Rows:
-    """The rows at ``index`` (any shape), with -1 where the index names no stored row."""
-    stored = (index >= 0) & (index < replay.size)
+class Candidates(NamedTuple):
+    """Rows of the replay that may be neighbours; the index is -1 where there is no such row."""
+
+    obs: jax.Array
+    action: jax.Array
+    index: jax.Array  # type: ignore[assignment]
+
+
+def around(near: Neighbourhood, rows: jax.Array, reach: int) -> Candidates:
+    """The ``reach`` rows on either side of each row (n,): (n, 2 reach).
+
+    In tasks whose layout changes with the episode the nearest rows are mostly those written just
+    before and after.
+    """
+    offsets = [*range(-reach, 0), *range(1, reach + 1)]
+    index = rows[:, None] + jnp.array(offsets, jnp.int32)
+    stored = (index >= 0) & (index < near.store.size)
     safe = jnp.where(stored, index, 0)
-    alive = 1.0 - _take(replay.terminated, safe).astype(jnp.float32)
-    return Rows(
-        obs=_take(replay.obs, safe),
-        action=_take(replay.action, safe),
-        cost=_take(replay.cost, safe),
-        next_obs=_take(replay.next_obs, safe),
-        discount=gamma * alive,
+    return Candidates(
+        obs=_take(near.store.obs, safe),
+        action=_take(near.store.action, safe),
         index=jnp.where(stored, index, -1),
     )
 
 
-def neighbours(
-    replay: Replay, bits: jax.Array, rows: jax.Array, block: int, reach: int, gamma: float
-) -> Neighbours:
-    """Candidates for Eq. 8: the ``reach`` rows on either side of each row, and a random block.
-
-    In tasks whose layout changes with the episode the nearest rows are mostly those written just
-    before and after; the block of ``block`` consecutive rows adds other episodes.
-    """
-    offsets = jnp.concatenate(
-        [jnp.arange(-reach, 0, dtype=jnp.int32), jnp.arange(1, reach + 1, dtype=jnp.int32)]
+def block(near: Neighbourhood, number: int) -> Candidates:
+    """``number`` consecutive rows, which add other episodes."""
+    store = near.store
+    number = min(number, len(store.cost))
+    index = near.start + jnp.arange(number, dtype=jnp.int32)
+    return Candidates(
+        obs=jax.lax.dynamic_slice_in_dim(store.obs, near.start, number),
+        action=jax.lax.dynamic_slice_in_dim(store.action, near.start, number),
+        index=jnp.where(index < store.size, index, -1),
     )
-    window = _rows(replay, rows[:, None] + offsets, gamma)
-    start = below(bits, jnp.maximum(replay.size - block + 1, 1))
-    return Neighbours(window, _rows(replay, start + jnp.arange(block, dtype=jnp.int32), gamma))
+
+
+def transitions(replay: Replay, rows: jax.Array) -> Transition:
+    """The transitions in the rows (any shape)."""
+    return Transition(*(_take(getattr(replay, name), rows) for name in Transition._fields))
 
 
 def sample(replay: Replay, key: jax.Array, config: Sampling) -> Batch:
-    """A batch, with candidate neighbours when the config's ``neighbour_block`` is above 0."""
+    """A batch, with where to find neighbours if the config's ``neighbour_block`` is above 0."""
     gamma = config.gamma
     bits = draws.bits(key, (2 * config.batch_size + 1,))
     rows = draw(replay, bits, config.batch_size, config.costly_share)
@@ -244,9 +244,8 @@ def sample(replay: Replay, key: jax.Array, config: Sampling) -> Batch:
     cost = n_step(replay, rows, replay.cost, config.safety_n_step, gamma)
     near = None
     if config.neighbour_block > 0:
-        near = neighbours(
-            replay, bits[-1], rows, config.neighbour_block, config.neighbour_reach, gamma
-        )
+        last = jnp.maximum(replay.size - config.neighbour_block, 0)
+        near = Neighbourhood(replay, below(bits[-1], last + 1))
     return Batch(
         obs=_take(replay.obs, rows),
         action=_take(replay.action, rows),

@@ -62,10 +62,6 @@ class OffPolicy(Common):
     def neighbour_block(self) -> int:
         return 0
 
-    @property
-    def neighbour_reach(self) -> int:
-        return 0
-
 
 class Scaler(NamedTuple):
     """Running mean and variance of the observations, kept in the agent's state."""

@@ -119,6 +119,13 @@ def cost_target(
     """c + discount max over members of Q_C'(s', pi'(s')), s' as observed."""
     action = networks.actor(state.target_actor, scaled(state, next_obs, config))
     z = networks.critics(state.target_safety, sharpened(state, next_obs, config), action)
+    return bootstrapped(state, cost, discount, z, config)
+
+
+def bootstrapped(
+    state: Any, cost: jax.Array, discount: jax.Array, z: jax.Array, config: CostCriticConfig
+) -> jax.Array:
+    """The same from the target critics' raw outputs (members, B) in s'."""
     return bellman.target(cost, discount, cost_value(z, state.cost_bound, config).max(axis=0))
 
 

@@ -11,14 +11,16 @@ Modulation" (Bethell et al.). One update, in the order of its Algorithm 1:
     multiplier, once per episode (Eq. 7); screening of actions while acting (Algorithm 1)
 
 Deviations from the paper, each a setting whose paper value is in the method table: the conservative
-term is mirrored and hinged (``conservative_form``) and its weight is larger; the curvature of Eq. 1
-comes from the replay (``reference``); the old policy of the KL term is the target actor, the old
+term is mirrored and hinged (``conservative_form``), its weight is larger, and it is estimated from
+half of the states, drawn by their caution (``conservative_share``); the curvature of Eq. 1 comes
+from the replay (``reference``); the old policy of the KL term is the target actor, the old
 prediction of Eq. 9 the target safety critic, because against the parameters of one step ago both
 gradients vanish; refinement targets are the neighbours' Bellman targets (``refine_target``);
 observations are scaled, those of Q_C sharpened, Q_C cannot be negative (``safety_output``); the
 multiplier starts lower and the screen's tolerance is higher.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,14 +28,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from safecritic import draws, duals, networks, screening
+from safecritic import draws, duals, networks, replay, screening
 from safecritic.agents import common, cost_critic
 from safecritic.agents.common import Scaler
 from safecritic.agents.cost_critic import (
     CostCriticConfig,
     assessed_value,
     batch_targets,
-    cost_target,
+    bootstrapped,
     fitted_value,
     joint_value,
     q_cost,
@@ -45,7 +47,7 @@ from safecritic.critics import bellman, conservative, influence, refinement, unc
 from safecritic.critics.influence import Curvature
 from safecritic.networks import EnvSpec, Members, Params, Passes
 from safecritic.noise import ornstein_uhlenbeck
-from safecritic.replay import Batch, Neighbours, Rows
+from safecritic.replay import Batch, Neighbourhood
 
 Metrics = dict[str, jax.Array]
 
@@ -63,12 +65,14 @@ class SafetyCriticConfig(CostCriticConfig):
     damping: float = 1e-6  # d, for the reference "batch"
     replay_damping: float = 1e-3  # relative to the mean curvature, for the reference "replay"
     curvature_decay: float = 0.999  # of the running curvature, per update
+    curvature_every: int = 4  # updates between two batches it learns from
     curvature_refresh: int = 50  # updates between two factorisations
 
     # Eq. 3: conservative term
     conservative_form: str = "band"  # band, hinge, mirrored, flipped or printed (paper)
     conservative_weight: float = 5e-3  # paper: 1e-3, reading its alpha as this weight
     conservative_gradient: str = "sampled"  # or "exact": the same in expectation
+    conservative_share: float = 0.5  # of the states, drawn by caution; paper: 1, the same likewise
     push_data: bool = False  # paper: True; the data's own value is pushed down as well
     alternatives: int = 8  # other actions per sample, m; not printed
     alternatives_from: str = "uniform"  # uniform over the box, or around the policy
@@ -107,10 +111,6 @@ class SafetyCriticConfig(CostCriticConfig):
         return self.refine_block if self.refinement else 0
 
     @property
-    def neighbour_reach(self) -> int:
-        return self.refine_reach
-
-    @property
     def uses_influence(self) -> bool:
         return self.objective == "uncertain" or self.refinement
 
@@ -147,7 +147,7 @@ def validate(config: SafetyCriticConfig) -> None:
     common.require_positive(
         config,
         *("damping", "replay_damping"),
-        *("curvature_refresh", "alternatives", "kl_sigma", "sigma_epsilon"),
+        *("curvature_every", "curvature_refresh", "alternatives", "kl_sigma", "sigma_epsilon"),
         *("screen_candidates", "refine_top", "refine_neighbours", "refine_block"),
     )
     common.require_not_negative(
@@ -156,13 +156,15 @@ def validate(config: SafetyCriticConfig) -> None:
         *("kl_weight", "screen_spread", "refine_lr", "refine_beta", "refine_epsilon"),
         *("refine_reach", "refine_clip"),
     )
+    share = config.conservative_share
+    common.require(0 < share <= 1, "conservative_share", "in (0, 1]", share)
     decay = config.curvature_decay
     common.require(0 <= decay < 1, "curvature_decay", "in [0, 1)", decay)
-    candidates = config.refine_block + 2 * config.refine_reach
+    candidates = min(config.refine_block, config.buffer_size) + 2 * config.refine_reach
     if config.refinement and config.refine_neighbours > candidates:
         raise ValueError(
             f"refine_neighbours {config.refine_neighbours} exceeds the {candidates} candidates "
-            "of refine_block and refine_reach (--refine-neighbours)"
+            "of refine_block (within the replay) and refine_reach (--refine-neighbours)"
         )
     if config.refinement and config.refine_top > config.batch_size:
         raise ValueError(
@@ -190,6 +192,7 @@ def learn_curvature(
         gradients,
         decay=config.curvature_decay,
         damping=config.replay_damping,
+        every=config.curvature_every,
         refresh=config.curvature_refresh,
     )
 
@@ -237,56 +240,95 @@ def assess(
 # Losses
 
 
-def see(members: Members, obs: jax.Array, action: jax.Array, actions: jax.Array) -> Passes:
-    """One pass of each member over the data's action, in place 0, and the alternatives behind it.
+def see(members: Members, obs: jax.Array, actions: jax.Array) -> Passes:
+    """A pass of each member over the actions (B, k, A): influence, margin, gradient read it."""
+    return tuple(networks.critic_pass(params, obs, actions) for params in members)
 
-    Influence, margin and gradient all read it.
-    """
-    every = jnp.concatenate([action[:, None], actions], axis=1)
-    return tuple(networks.critic_pass(params, obs, every) for params in members)
+
+class Tried(NamedTuple):
+    """Alternative actions in n states of the batch."""
+
+    states: jax.Array  # (n,) places in the batch
+    caution: jax.Array  # (n,) weights of their margins, whose mean stands for the batch's
+    actions: jax.Array  # (n, m, A)
+    uniform: jax.Array  # (members, n) to draw one of the m with
+
+
+def try_actions(
+    key_actions: jax.Array,
+    key_draw: jax.Array,
+    around: jax.Array,
+    caution: jax.Array,
+    config: SafetyCriticConfig,
+) -> Tried:
+    """Alternatives to the actions ``around`` (B, A), in ``conservative_share`` of the states."""
+    number = max(1, round(config.conservative_share * len(around)))
+    # one draw for both uses
+    uniform = draws.uniform(key_draw, (config.safety_critics * number + 1,))
+    states = jnp.arange(len(around))
+    if number < len(around):
+        states, caution = uncertain.draw_states(uniform[0], caution, number)
+    actions = conservative.alternatives(
+        key_actions,
+        around[states],
+        config.alternatives,
+        config.alternatives_from,
+        config.alternatives_spread,
+    )
+    return Tried(states, caution, actions, uniform[1:].reshape(-1, number))
 
 
 def alternatives_margin(
     members: Members,
     obs: jax.Array,
     action: jax.Array,
-    actions: jax.Array,
-    key: jax.Array,
+    tried: Tried,
     bound: jax.Array,
     config: SafetyCriticConfig,
     passes: Passes | None = None,
 ) -> tuple[jax.Array, jax.Array]:
-    """Eq. 3, Q_C of the data (members, B) and its margin against ``actions`` (B, m, A)."""
+    """Eq. 3, Q_C of the data (members, B) and the margins (members, n) of the states tried.
+
+    ``passes`` are the members' passes over the data's actions, if they were made before (``see``).
+    """
     form = config.conservative_form
     exact = config.conservative_gradient == "exact"
     if exact or passes is None:
-        passes = see(members, obs, action, actions)
+        passes = see(members, obs, action[:, None])
+    others = see(members, obs[tried.states], tried.actions)
     if not exact:
-        passes = jax.lax.stop_gradient(passes)
-    raw = jnp.stack([passed.raw for passed in passes])
-    q = fitted_value(raw[..., 0], bound, config)
+        passes, others = jax.lax.stop_gradient((passes, others))
+    q = fitted_value(jnp.stack([passed.raw[:, 0] for passed in passes]), bound, config)
     mu, sigma = conservative.batch_scale(q, config.sigma_epsilon)
 
     def standard(q: jax.Array) -> jax.Array:
         return (q - mu) / sigma
 
     def of_data(q: jax.Array) -> jax.Array:
-        return standard(q) if config.push_data else jax.lax.stop_gradient(standard(q))
+        z = standard(q)[:, tried.states]
+        return z if config.push_data else jax.lax.stop_gradient(z)
 
-    z_alt = (fitted_value(raw[..., 1:], bound, config) - mu[..., None]) / sigma[..., None]
+    raw = jnp.stack([passed.raw for passed in others])
+    z_alt = (fitted_value(raw, bound, config) - mu[..., None]) / sigma[..., None]
+    top = jax.lax.stop_gradient(standard(q)).max(axis=-1, keepdims=True)
     if exact:
-        return q, conservative.margin(of_data(q), z_alt, form)
-    uniform = draws.uniform(key, q.shape)
-    drawn = conservative.draw_alternative(uniform, standard(q), z_alt, form)
-    # The gradient goes through two actions of each row: the data's and the alternative drawn.
-    two = []
-    first, each = jnp.zeros(len(obs), jnp.int32), jnp.arange(len(obs))
-    for params, passed, place in zip(members, passes, drawn.place, strict=True):
-        taken = (action, actions[each, place])
-        two.append(networks.recall(params, obs, taken, (passed.at(first), passed.at(place + 1))))
-    values = fitted_value(jnp.stack(two, axis=1), bound, config)
-    q, z_drawn = values[0], standard(values[1])
-    return q, conservative.sampled_margin(of_data(q), z_alt, z_drawn, drawn.slope, form)
+        return q, conservative.margin(of_data(q), z_alt, form, top)
+    drawn = conservative.draw_alternative(tried.uniform, of_data(q), z_alt, form, top)
+    # The gradient goes through the data's action of every state and the alternative drawn.
+    each = jnp.arange(len(tried.states))
+    values, drawn_values = [], []
+    for params, passed, other, place in zip(members, passes, others, drawn.place, strict=True):
+        known = (passed.at(jnp.zeros(len(obs), jnp.int32)), other.at(place))
+        inputs = (
+            networks.join(obs, action),
+            networks.join(obs[tried.states], tried.actions[each, place]),
+        )
+        of_member = networks.recall(params, inputs, known)
+        values.append(of_member[0])
+        drawn_values.append(of_member[1])
+    q = fitted_value(jnp.stack(values), bound, config)
+    z_drawn = standard(fitted_value(jnp.stack(drawn_values), bound, config))
+    return q, conservative.sampled_margin(of_data(q), z_alt, z_drawn, drawn.slope, form, top)
 
 
 def safety_loss(
@@ -294,21 +336,20 @@ def safety_loss(
     obs: jax.Array,
     action: jax.Array,
     targets: jax.Array,
-    caution: jax.Array,
-    actions: jax.Array | None,
-    key: jax.Array,
+    tried: Tried | None,
     bound: jax.Array,
     config: SafetyCriticConfig,
     passes: Passes | None = None,
 ) -> tuple[jax.Array, Metrics]:
-    """Eq. 3, summed over the members; ``actions`` are the alternatives, None without that term."""
-    if actions is None:
+    """Eq. 3, summed over the members; ``tried`` are the alternatives, None without that term."""
+    if tried is None:
         q = fitted_value(networks.critics(members, obs, action), bound, config)
         value = bellman.loss(q, targets)
         metrics = {"safety/bellman_loss": value}
     else:
-        q, margin = alternatives_margin(members, obs, action, actions, key, bound, config, passes)
-        value, metrics = uncertain.loss(q, targets, caution, margin, config.conservative_weight)
+        q, margin = alternatives_margin(members, obs, action, tried, bound, config, passes)
+        weight = config.conservative_weight
+        value, metrics = uncertain.loss(q, targets, tried.caution, margin, weight)
         metrics["safety/margin"] = margin.mean()
     joint = joint_value(q, config)
     return value, metrics | {
@@ -354,51 +395,49 @@ def actor_loss(
 
 
 class Found(NamedTuple):
-    rows: Rows  # (n, K, ...)
+    rows: jax.Array  # (n, K) in the replay
     distance: jax.Array  # (n, K)
     valid: jax.Array  # (n, K) False where fewer than K rows could be used
 
 
 def find_neighbours(
-    points: jax.Array, index: jax.Array, window: Rows, block: Rows, config: SafetyCriticConfig
+    near: Neighbourhood,
+    rows: jax.Array,
+    points: jax.Array,
+    sharp: Callable[[jax.Array], jax.Array],
+    config: SafetyCriticConfig,
 ) -> Found:
-    """Eq. 8, the K nearest rows of each of n points (n, D), which lie in the rows ``index`` (n,).
+    """Eq. 8, the K nearest of the candidates to each of n ``rows``, which are ``points`` (n, D).
 
-    Observations in ``window`` (n, W) and ``block`` (M,) are scaled. The point itself is left out,
-    no row counts twice, and with ``refine_confident`` the n uncertain rows are left out too.
+    Observations are compared as ``sharp`` makes them. The row itself is left out, no row counts
+    twice, and with ``refine_confident`` the n uncertain rows are left out too.
     """
-    near = networks.join(window.obs, window.action)
-    far = networks.join(block.obs, block.action)
-    in_window = jnp.sum((near - points[:, None, :]) ** 2, axis=-1)
-    in_block = refinement.squared_distances(points, far)
-    usable_window = window.index >= 0
-    own = jnp.abs(block.index - index[:, None]) <= config.refine_reach
+    around = replay.around(near, rows, config.refine_reach)
+    block = replay.block(near, config.refine_block)
+
+    def gaps(obs: jax.Array, action: jax.Array) -> jax.Array:
+        return networks.join(sharp(obs), action) - points[:, None, :]
+
+    near_by = jnp.sum(gaps(around.obs, around.action) ** 2, axis=-1)
+    far = refinement.squared_distances(points, networks.join(sharp(block.obs), block.action))
+    usable_around = around.index >= 0
+    own = jnp.abs(block.index - rows[:, None]) <= config.refine_reach
     usable_block = (block.index >= 0) & ~own
     if config.refine_confident:
-        usable_window &= ~(window.index[..., None] == index).any(axis=-1)
-        usable_block &= ~(block.index[:, None] == index).any(axis=-1)
-    place, valid = refinement.nearest(
-        jnp.concatenate(
-            [
-                jnp.where(usable_window, in_window, jnp.inf),
-                jnp.where(usable_block, in_block, jnp.inf),
-            ],
-            axis=-1,
-        ),
-        config.refine_neighbours,
-    )
-    width = window.index.shape[1]
-    each = jnp.arange(len(index))[:, None]
+        usable_around &= ~(around.index[..., None] == rows).any(axis=-1)
+        usable_block &= ~(block.index[:, None] == rows).any(axis=-1)
+    squared = (jnp.where(usable_around, near_by, jnp.inf), jnp.where(usable_block, far, jnp.inf))
+    place, valid = refinement.nearest(jnp.concatenate(squared, axis=-1), config.refine_neighbours)
 
-    def pick(ours: jax.Array, shared: jax.Array) -> jax.Array:
-        mine = ours[each, jnp.minimum(place, width - 1)] if width else shared[place]
-        theirs = shared[jnp.maximum(place - width, 0)]
-        inside = (place < width).reshape(*place.shape, *([1] * (theirs.ndim - 2)))
-        return jnp.where(inside, mine, theirs)
-
-    rows = Rows(*(pick(a, b) for a, b in zip(window, block, strict=True)))
-    gap = networks.join(rows.obs, rows.action) - points[:, None, :]
-    return Found(rows, jnp.sqrt(jnp.sum(gap**2, axis=-1)), valid)
+    width = around.index.shape[1]
+    found = near.start + place - width
+    if width:
+        mine = jnp.take_along_axis(around.index, jnp.minimum(place, width - 1), axis=-1)
+        found = jnp.where(place < width, mine, found)
+    found = jnp.where(valid, found, rows[:, None])
+    kept = replay.transitions(near.store, found)
+    distance = jnp.sqrt(jnp.sum(gaps(kept.obs, kept.action) ** 2, axis=-1))
+    return Found(found, distance, valid)
 
 
 def refine(
@@ -412,19 +451,26 @@ def refine(
     """Eq. 8-10 for the ``refine_top`` most uncertain samples of the batch."""
     assert batch.neighbours is not None
     _, top = jax.lax.top_k(rank, config.refine_top)
-    near: Neighbours = batch.neighbours
-    window = Rows(*(part[top] for part in near.window))
-    window = window._replace(obs=sharpened(state, window.obs, config))
-    block = near.block._replace(obs=sharpened(state, near.block.obs, config))
     x = networks.join(obs[top], batch.action[top])
-    found = find_neighbours(x, batch.index[top], window, block, config)
-    rows = found.rows
+    found = find_neighbours(
+        batch.neighbours, batch.index[top], x, lambda raw: sharpened(state, raw, config), config
+    )
 
+    rows = replay.transitions(batch.neighbours.store, found.rows.ravel())
+    # One pass of the target critic, over the samples and the neighbours' next states.
+    next_action = networks.actor(state.target_actor, scaled(state, rows.next_obs, config))
+    z = networks.critics(
+        state.target_safety,
+        jnp.concatenate([obs[top], sharpened(state, rows.next_obs, config)]),
+        jnp.concatenate([batch.action[top], next_action]),
+    )
+    z_old, z_next = z[:, : len(top)], z[:, len(top) :]
+    q_old = fitted_value(z_old, state.cost_bound, config)
     known = rows.cost
     if config.refine_target == "bellman":
-        flat = rows.next_obs.reshape(-1, rows.next_obs.shape[-1])
-        known = cost_target(state, rows.cost.ravel(), rows.discount.ravel(), flat, config)
-        known = known.reshape(rows.cost.shape)
+        discount = config.gamma * (1.0 - rows.terminated.astype(jnp.float32))
+        known = bootstrapped(state, known, discount, z_next, config)
+    known = known.reshape(found.rows.shape)
     target = refinement.interpolate(known, found.distance, found.valid)
     valid = found.valid.any(axis=-1).astype(jnp.float32)
 
@@ -432,7 +478,6 @@ def refine(
         z = networks.critics(members, obs[top], batch.action[top])
         return fitted_value(z, state.cost_bound, config)
 
-    q_old = predict(state.target_safety)
     gradient, metrics = jax.grad(
         lambda members: refinement.loss(
             predict(members), q_old, target, valid, config.refine_beta, config.refine_epsilon
@@ -464,20 +509,9 @@ def learn_safety(
     obs = sharpened(state, batch.obs, config)
     metrics: Metrics = {}
 
-    actions, passes = None, None
-    if config.objective != "bellman":
-        around = batch.action
-        if config.alternatives_from == "policy":
-            around = networks.actor(state.actor, scaled(state, batch.obs, config))
-        actions = conservative.alternatives(
-            key_actions,
-            around,
-            config.alternatives,
-            config.alternatives_from,
-            config.alternatives_spread,
-        )
-        passes = see(state.safety, obs, batch.action, actions)
-
+    passes = (
+        see(state.safety, obs, batch.action[:, None]) if config.objective != "bellman" else None
+    )
     curvature, rank = state.curvature, None
     caution = jnp.ones(len(obs), jnp.float32)
     if config.uses_influence:
@@ -493,9 +527,16 @@ def learn_safety(
             "safety/caution": caution.mean(),
         }
 
+    tried = None
+    if config.objective != "bellman":
+        around = batch.action
+        if config.alternatives_from == "policy":
+            around = networks.actor(state.actor, scaled(state, batch.obs, config))
+        tried = try_actions(key_actions, key_draw, around, caution, config)
+
     targets = batch_targets(state, batch, config)
     safety, opt, loss_metrics = safety_step(
-        state, obs, batch.action, targets, caution, actions, key_draw, config, passes
+        state, obs, batch.action, targets, tried, config, passes
     )
     return Learned(safety, opt, curvature, rank, key), metrics | loss_metrics
 
@@ -538,16 +579,14 @@ def safety_step(
     obs: jax.Array,
     action: jax.Array,
     targets: jax.Array,
-    caution: jax.Array,
-    actions: jax.Array | None,
-    key: jax.Array,
+    tried: Tried | None,
     config: SafetyCriticConfig,
     passes: Passes | None = None,
 ) -> tuple[Members, Any, Metrics]:
     """Eq. 4: one step of Adam on the safety critic's loss."""
     bound = state.cost_bound
     gradient, metrics = jax.grad(safety_loss, has_aux=True)(
-        state.safety, obs, action, targets, caution, actions, key, bound, config, passes
+        state.safety, obs, action, targets, tried, bound, config, passes
     )
     safety, opt = common.adam_step(state.safety, gradient, state.safety_opt, config.safety_lr)
     return safety, opt, metrics

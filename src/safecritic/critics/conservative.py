@@ -49,10 +49,11 @@ def _log_mean_exp(z: jax.Array) -> jax.Array:
     return jax.nn.logsumexp(z, axis=-1) - math.log(z.shape[-1])
 
 
-def margin(z_data: jax.Array, z_alt: jax.Array, form: str) -> jax.Array:
-    """Eq. 3, second term before its weight: (..., B), one of the forms listed above.
+def margin(z_data: jax.Array, z_alt: jax.Array, form: str, z_top: jax.Array) -> jax.Array:
+    """Eq. 3, second term before its weight: (..., n), one of the forms listed above.
 
-    ``z_data`` (..., B) belongs to the data's actions, ``z_alt`` (..., B, m) to the alternatives.
+    ``z_data`` (..., n) belongs to the data's actions in n states, ``z_alt`` (..., n, m) to the
+    alternatives there, ``z_top`` (..., 1) is the largest of the data's in the whole batch.
     """
     if form in ("printed", "flipped"):
         gap = jax.nn.logsumexp(z_alt, axis=-1) - z_data
@@ -62,23 +63,24 @@ def margin(z_data: jax.Array, z_alt: jax.Array, form: str) -> jax.Array:
     hinge = jax.nn.relu(_log_mean_exp(-z_alt) + z_data)
     if form == "hinge":
         return hinge
-    top = jax.lax.stop_gradient(z_data.max(axis=-1, keepdims=True))
-    return hinge + jax.nn.relu(_log_mean_exp(z_alt) - top)
+    return hinge + jax.nn.relu(_log_mean_exp(z_alt) - z_top)
 
 
 class Draw(NamedTuple):
-    place: jax.Array  # (..., B) which alternative
-    slope: jax.Array  # (..., B) the factor its gradient gets
+    place: jax.Array  # (..., n) which alternative
+    slope: jax.Array  # (..., n) the factor its gradient gets
 
 
-def draw_alternative(uniform: jax.Array, z_data: jax.Array, z_alt: jax.Array, form: str) -> Draw:
-    """One alternative per state to stand for all m in the gradient, from ``uniform`` (..., B).
+def draw_alternative(
+    uniform: jax.Array, z_data: jax.Array, z_alt: jax.Array, form: str, z_top: jax.Array
+) -> Draw:
+    """One alternative per state to stand for all m in the gradient, from ``uniform`` (..., n).
 
     Alternative j is drawn with probability |g_j| / sum |g|, g the margin's derivative by z_alt (for
     a log-sum-exp the softmax), and its gradient multiplied by sign(g_j) sum |g|: in expectation
     that is the exact gradient.
     """
-    value, pull = jax.vjp(lambda z: margin(z_data, z, form), z_alt)
+    value, pull = jax.vjp(lambda z: margin(z_data, z, form, z_top), z_alt)
     (g,) = pull(jnp.ones_like(value))
     reached = jnp.cumsum(jnp.abs(g), axis=-1)
     total = reached[..., -1]
@@ -88,8 +90,13 @@ def draw_alternative(uniform: jax.Array, z_data: jax.Array, z_alt: jax.Array, fo
 
 
 def sampled_margin(
-    z_data: jax.Array, z_alt: jax.Array, z_drawn: jax.Array, slope: jax.Array, form: str
+    z_data: jax.Array,
+    z_alt: jax.Array,
+    z_drawn: jax.Array,
+    slope: jax.Array,
+    form: str,
+    z_top: jax.Array,
 ) -> jax.Array:
     """The value of ``margin`` with the gradient of the drawn alternative alone."""
-    value = margin(z_data, jax.lax.stop_gradient(z_alt), form)
+    value = margin(z_data, jax.lax.stop_gradient(z_alt), form, z_top)
     return value + slope * (z_drawn - jax.lax.stop_gradient(z_drawn))

@@ -131,15 +131,31 @@ def last_layer_gradients(features: jax.Array, top: jax.Array) -> jax.Array:
 
 
 def curvature_update(
-    curvature: Curvature, gradients: jax.Array, *, decay: float, damping: float, refresh: int
+    curvature: Curvature,
+    gradients: jax.Array,
+    *,
+    decay: float,
+    damping: float,
+    every: int,
+    refresh: int,
 ) -> Curvature:
-    """A rank-B update of the running moment; every ``refresh`` updates a new whitener.
+    """Every ``every`` updates a rank-B update of the running moment, every ``refresh`` a whitener.
 
-    ``damping`` is relative to the mean of the moment's diagonal.
+    ``decay`` is that of one update; ``damping`` is relative to the mean of the moment's diagonal.
     """
     batch, size = gradients.shape
-    moment = decay * curvature.moment + (1.0 - decay) / batch * (gradients.T @ gradients)
-    weight = decay * curvature.weight + (1.0 - decay)
+    kept = decay**every
+
+    def add(_: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        moment, weight = sums
+        # tied to the moment: by itself XLA would compute the product whether it is added or not
+        g, weight = jax.lax.optimization_barrier((gradients, weight))
+        moment = kept * moment + (1.0 - kept) / batch * (g.T @ g)
+        return moment, kept * weight + (1.0 - kept)
+
+    # A loop that runs once or not at all: unlike a branch it leaves the moment where it is.
+    times = (curvature.age % every == 0).astype(jnp.int32)
+    moment, weight = jax.lax.fori_loop(0, times, add, (curvature.moment, curvature.weight))
 
     def renew() -> jax.Array:
         c = moment.astype(jnp.float64) * (batch / weight)
