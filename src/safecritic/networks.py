@@ -157,6 +157,10 @@ class Pass(NamedTuple):
     raw: jax.Array  # (B, k)
     hidden: tuple[jax.Array, ...]  # (B, k, width) each: the inputs of every layer but the first
 
+    def first(self) -> "Pass":
+        """Of the first action of each observation: (B,) and (B, width)."""
+        return Pass(self.raw[:, 0], tuple(x[:, 0] for x in self.hidden))
+
     def at(self, place: jax.Array) -> "Pass":
         """Of the k actions of each observation the one at ``place`` (B,): (B,) and (B, width)."""
         each = jnp.arange(len(place))

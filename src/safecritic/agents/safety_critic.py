@@ -215,11 +215,11 @@ def assess(
         return joint_value(assessed_value(z, state.cost_bound, config), config)
 
     if passes is None:
-        passes = tuple(networks.critic_pass(p, obs, action[:, None]) for p in state.safety)
+        passes = see(state.safety, obs, action)
     # Each member's own gradient: that of their maximum would leave a member out for good.
     members, pull = jax.vjp(
         lambda z: assessed_value(z, state.cost_bound, config),
-        jnp.stack([passed.raw[:, 0] for passed in passes]),
+        jnp.stack([passed.raw for passed in passes]),
     )
     q = joint_value(members, config)
     if state.curvature is None:
@@ -228,7 +228,7 @@ def assess(
     (top,) = pull(jnp.ones_like(members))
     curvatures, us = [], []
     for passed, slope, curvature in zip(passes, top, state.curvature, strict=True):
-        gradients = influence.last_layer_gradients(passed.hidden[-1][:, 0], slope)
+        gradients = influence.last_layer_gradients(passed.hidden[-1], slope)
         if learn:
             curvature = learn_curvature(curvature, gradients, config)
         curvatures.append(curvature)
@@ -240,9 +240,9 @@ def assess(
 # Losses
 
 
-def see(members: Members, obs: jax.Array, actions: jax.Array) -> Passes:
-    """A pass of each member over the actions (B, k, A): influence, margin, gradient read it."""
-    return tuple(networks.critic_pass(params, obs, actions) for params in members)
+def see(members: Members, obs: jax.Array, action: jax.Array) -> Passes:
+    """One pass of each member over the data's actions; influence, margin and gradient read it."""
+    return tuple(networks.critic_pass(p, obs, action[:, None]).first() for p in members)
 
 
 class Tried(NamedTuple):
@@ -294,11 +294,12 @@ def alternatives_margin(
     form = config.conservative_form
     exact = config.conservative_gradient == "exact"
     if exact or passes is None:
-        passes = see(members, obs, action[:, None])
-    others = see(members, obs[tried.states], tried.actions)
+        passes = see(members, obs, action)
+    here = obs[tried.states]
+    others = tuple(networks.critic_pass(params, here, tried.actions) for params in members)
     if not exact:
         passes, others = jax.lax.stop_gradient((passes, others))
-    q = fitted_value(jnp.stack([passed.raw[:, 0] for passed in passes]), bound, config)
+    q = fitted_value(jnp.stack([passed.raw for passed in passes]), bound, config)
     mu, sigma = conservative.batch_scale(q, config.sigma_epsilon)
 
     def standard(q: jax.Array) -> jax.Array:
@@ -318,14 +319,10 @@ def alternatives_margin(
     each = jnp.arange(len(tried.states))
     values, drawn_values = [], []
     for params, passed, other, place in zip(members, passes, others, drawn.place, strict=True):
-        known = (passed.at(jnp.zeros(len(obs), jnp.int32)), other.at(place))
-        inputs = (
-            networks.join(obs, action),
-            networks.join(obs[tried.states], tried.actions[each, place]),
-        )
-        of_member = networks.recall(params, inputs, known)
-        values.append(of_member[0])
-        drawn_values.append(of_member[1])
+        inputs = (networks.join(obs, action), networks.join(here, tried.actions[each, place]))
+        value, drawn_value = networks.recall(params, inputs, (passed, other.at(place)))
+        values.append(value)
+        drawn_values.append(drawn_value)
     q = fitted_value(jnp.stack(values), bound, config)
     z_drawn = standard(fitted_value(jnp.stack(drawn_values), bound, config))
     return q, conservative.sampled_margin(of_data(q), z_alt, z_drawn, drawn.slope, form, top)
@@ -509,9 +506,7 @@ def learn_safety(
     obs = sharpened(state, batch.obs, config)
     metrics: Metrics = {}
 
-    passes = (
-        see(state.safety, obs, batch.action[:, None]) if config.objective != "bellman" else None
-    )
+    passes = see(state.safety, obs, batch.action) if config.objective != "bellman" else None
     curvature, rank = state.curvature, None
     caution = jnp.ones(len(obs), jnp.float32)
     if config.uses_influence:
