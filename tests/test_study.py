@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from safecritic import checkpoint, cli, study
+from safecritic import checkpoint, cli, processes, study
 from safecritic.study import StudyError
 
 HERE = Path(__file__).parent
@@ -168,6 +168,17 @@ def numbers(out: Path) -> dict[str, Any]:
             (run / "measures.json").read_text(),
         )
     return found
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_a_worker_stays_on_the_cores_its_study_was_given(monkeypatch):
+    """As under taskset or in a container, whose cores need not be numbered from 0."""
+    chosen = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {5, 3})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: chosen.append(cores))
+    for number in range(3):
+        processes.use_core(number)
+    assert chosen == [{3}, {5}, {3}]
 
 
 @pytest.mark.slow

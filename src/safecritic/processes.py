@@ -11,6 +11,13 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def use_core(number: int) -> None:
+    """Keep this process on one of the cores it may use, which need not be numbered from 0."""
+    if hasattr(os, "sched_setaffinity"):
+        allowed = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {allowed[number % len(allowed)]})
+
+
 def search_path() -> str:
     """Where this process finds modules, for the PYTHONPATH of another."""
     return os.pathsep.join(word for word in sys.path if word)

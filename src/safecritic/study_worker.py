@@ -21,6 +21,7 @@ from safecritic import study
 from safecritic.callbacks import BaseCallback
 from safecritic.deployment import over_known
 from safecritic.measures.runs import measure, note_memory
+from safecritic.processes import use_core
 from safecritic.run_folder import RunFolderError, finite, lock_folder, write_json
 from safecritic.study import Job
 
@@ -98,8 +99,8 @@ def wait_until_free(run: Path, seconds: float = 20.0) -> None:
 
 
 def main(out: Path, name: str, core: int) -> int:
-    if core >= 0 and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {core})  # before JAX counts the cores
+    if core >= 0:
+        use_core(core)  # before JAX counts the cores
     threading.Thread(target=_end_with_the_driver, daemon=True).start()
     job = next(job for job in study.read_folder(out) if job.name == name)
 
