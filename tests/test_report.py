@@ -151,6 +151,8 @@ def test_measures_of_a_run(finished: Path) -> None:
     assert set(numbers) == {"calibration", "cost_map", "theorem"}
     assert set(numbers["cost_map"]["instant"]) == set(tables.MAP_ERRORS)
     arrays = runs.read_arrays(run)
+    rights = [(run / f"measures.{kind}").stat().st_mode for kind in ("json", "safetensors")]
+    assert rights[0] == rights[1]
     assert arrays["map/predicted"].shape == (2, 16, 16)
     assert len(arrays["steps/influence"]) == len(arrays["steps/q_cost"]) > 0
     assert runs.training_seconds(run) > 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from safecritic.deployment import Evaluation, finite_or_none
 from safecritic.measures import calibration, cost_map, theorem
@@ -72,7 +72,8 @@ def measure(agent: Any, found: Evaluation, run: Path) -> None:
         numbers["theorem"] = [one._asdict() for one in checks]
     if arrays:
         plain = {name: np.ascontiguousarray(x, np.float32) for name, x in arrays.items()}
-        save_file(plain, run / "measures.safetensors")
+        # not its save_file, which leaves a file that only its owner may read
+        (run / "measures.safetensors").write_bytes(save(plain))
     write_json(run / "measures.json", finite_or_none(numbers))  # last: it says all is there
 
 
