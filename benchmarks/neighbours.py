@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import api, draws, networks, replay
+from safecritic import api, networks, replay
 from safecritic.agents import safety_critic
 from safecritic.critics import refinement
 
@@ -63,8 +63,7 @@ def main() -> None:
         @jax.jit
         def found(key: jax.Array, rows: jax.Array, store: Any) -> jax.Array:
             bits = jax.random.bits(key, (), jnp.uint32)
-            start = draws.below(bits, jnp.maximum(store.size - config.refine_block, 0) + 1)
-            near = replay.Neighbourhood(store, start)
+            near = replay.neighbourhood(store, bits, config.refine_block)
             points = networks.join(sharp(store.obs[rows]), store.action[rows])
             hits = safety_critic.find_neighbours(near, rows, points, sharp, config)
             return jnp.where(hits.valid, hits.distance, jnp.inf)

@@ -192,6 +192,12 @@ def n_step(replay: Replay, rows: jax.Array, signal: jax.Array, n: int, gamma: fl
     return _Window(total, _take(replay.next_obs, last), discount * alive)
 
 
+def neighbourhood(replay: Replay, bits: jax.Array, number: int) -> Neighbourhood:
+    """With a random block of ``number`` rows, as far as there are so many."""
+    last = jnp.maximum(replay.size - number, 0)
+    return Neighbourhood(replay, below(bits, last + 1))
+
+
 class Candidates(NamedTuple):
     """Rows of the replay that may be neighbours; the index is -1 where there is no such row."""
 
@@ -244,8 +250,7 @@ def sample(replay: Replay, key: jax.Array, config: Sampling) -> Batch:
     cost = n_step(replay, rows, replay.cost, config.safety_n_step, gamma)
     near = None
     if config.neighbour_block > 0:
-        last = jnp.maximum(replay.size - config.neighbour_block, 0)
-        near = Neighbourhood(replay, below(bits[-1], last + 1))
+        near = neighbourhood(replay, bits[-1], config.neighbour_block)
     return Batch(
         obs=_take(replay.obs, rows),
         action=_take(replay.action, rows),
