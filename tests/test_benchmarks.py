@@ -1,4 +1,4 @@
-"""What the speed benchmark counts."""
+"""What the benchmarks count and measure."""
 
 import importlib
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from safecritic import _jax
+from probes import SMALL, KeptPoint
+from safecritic import CSC, _jax
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -24,3 +25,12 @@ def test_the_products_of_a_compiled_program_are_counted(monkeypatch):
     assert sorted(2 * m * n * k for m, n, k in found) == sorted(
         [2 * 48 * 56 * 40, 2 * 40 * 24 * 48]
     )
+
+
+def test_fewer_states_make_a_noisier_step(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    measure = importlib.import_module("conservative").measure
+    agent = CSC(KeptPoint(), seed=0, **SMALL).learn(120)
+    (half, eighth), caution = measure(agent, (0.5, 0.125), batches=6, draws=6)
+    assert 0 < half < eighth
+    assert caution == 1.0

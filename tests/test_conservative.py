@@ -176,7 +176,7 @@ def test_one_drawn_alternative_has_the_exact_gradient_in_expectation(form):
     np.testing.assert_allclose(draws.mean(axis=0), exact, atol=0.02)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
 def test_sampled_and_exact_loss_agree_through_the_network(share):
     """Value and mean gradient by the parameters of two critics, within 5 standard errors.
 
