@@ -4,8 +4,9 @@
     python benchmarks/speed.py --methods ddpg usc --tasks CarGoal1
     pip install safecritic[bench]                               # adds SB3 and SBX to the table
 
-Each contestant is a process of its own. They take turns, block by block, and medians are taken over
-the rounds: machines are noisy, so ratios within one run are what counts.
+Each contestant is a process of its own. They take turns, block by block, each piece of a
+block counts at its best, and medians are taken over the rounds: machines are noisy, so ratios
+within one run are what counts.
 
 update      one update alone, batch drawn included, CPU milliseconds on one core (CarGoal1)
 floor       of that, the share its matrix products would take at the best rate that NumPy's BLAS or
