@@ -19,9 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from safecritic import study, study_driver
-from safecritic.measures import statistics, tables
+from safecritic.evaluation import statistics
 from safecritic.methods import METHODS
+from safecritic.study import driver as study_driver
+from safecritic.study import grid as study
+from safecritic.study import table as tables
 
 COLUMNS = {
     "success %": "late_success",

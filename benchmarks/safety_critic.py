@@ -20,7 +20,8 @@ import numpy as np
 
 from safecritic import api, methods, networks, replay
 from safecritic.agents import safety_critic
-from safecritic.deployment import auc, cost_within, discounted_sums
+from safecritic.evaluation.critic_quality import auc, cost_within
+from safecritic.run.episode import discounted_sums
 
 PLAIN: dict[str, Any] = {
     "sharpening": 1.0,

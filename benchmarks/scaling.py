@@ -25,8 +25,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import device, methods
+from safecritic import methods
 from safecritic.networks import EnvSpec
+from safecritic.run import compiled as device
 from speed import matrix_products
 
 CARGOAL1 = EnvSpec(72, 2, 1.0, tuple(range(24, 72)))
@@ -114,7 +115,7 @@ def draw(found: dict[str, dict[str, dict[int, Point]]], path: Path) -> None:
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
 
-    from safecritic.curves import GRID, SOFT, STYLE
+    from safecritic.style import GRID, SOFT, STYLE
 
     with plt.rc_context(STYLE):
         figure, panels = plt.subplots(1, len(found), figsize=(12, 3.4), sharey=True)

@@ -13,7 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from safecritic import study, study_driver
+from safecritic.study import driver as study_driver
+from safecritic.study import grid as study
 
 
 def seconds(jobs: list[study.Job], workers: int) -> float:

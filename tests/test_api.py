@@ -11,8 +11,8 @@ import pytest
 import safecritic
 from probes import SMALL, KeptPoint, Point, Wide
 from safecritic import DDPG, USC
-from safecritic.callbacks import BaseCallback, Progress
 from safecritic.methods import METHODS
+from safecritic.run.callbacks import BaseCallback, Progress
 
 TINY = SMALL | {"refine_top": 4, "refine_block": 32, "safety_n_step": 3, "safety_critics": 1}
 
@@ -149,7 +149,7 @@ def test_evaluation_is_the_deployed_policy_on_its_own_seeds() -> None:
 
 def _mean_q(agent: USC, episodes: int, seed: int) -> float:
     """Mean Q_C of the steps taken, from the critic itself; without a truncated one's last 20."""
-    from safecritic.deployment import run_episode
+    from safecritic.evaluation.evaluate import run_episode
 
     policy, found = agent.policy(seed=seed), []
     for number in range(episodes):

@@ -23,16 +23,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import checkpoint, methods
-from safecritic.callbacks import Progress, as_callback
-from safecritic.curves import draw_curves
-from safecritic.deployment import Evaluation, Policy, evaluate
-from safecritic.loop import InterruptedRun, Intervals, Loop
+from safecritic import methods
+from safecritic.evaluation.critic_quality import episode_figures
+from safecritic.evaluation.evaluate import Evaluation, Policy, evaluate
 from safecritic.networks import EnvSpec
-from safecritic.on_policy import OnPolicyTraining
-from safecritic.run_folder import RunFolder, prepare, read_config, read_table, versions, write_json
+from safecritic.run import checkpoint
+from safecritic.run.callbacks import Progress, as_callback
+from safecritic.run.curves import draw_curves
+from safecritic.run.folder import (
+    RunFolder,
+    prepare,
+    read_config,
+    read_table,
+    versions,
+    write_json,
+)
+from safecritic.run.loop import InterruptedRun, Intervals, Loop
+from safecritic.run.off_policy import Training
+from safecritic.run.on_policy import OnPolicyTraining
 from safecritic.tasks.adapter import Adapted, make_env
-from safecritic.training import Training
 
 EVALUATION_SEED = 10_000  # far from the seeds people train with
 
@@ -66,7 +75,7 @@ class Agent:
                 env, method.agent, config, spec, seed, environment["id"]
             )
         else:
-            self.training = Training(env, method.agent, config, spec, seed)
+            self.training = Training(env, method.agent, config, spec, seed, episode_figures)
         self.run_folder: Path | None = None  # the run folder this agent writes to
         self._tables: dict[str, int] | None = None  # how long its tables are to be cut on resume
         self._policies: dict[bool, tuple[int, Policy]] = {}

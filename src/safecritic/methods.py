@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from safecritic.agents import cpo, ddpg, pid_lag, rcpo, safety_critic
-from safecritic.agents.common import Common
+from safecritic.agents.settings import Common
 from safecritic.tasks.registry import TASKS
 
 

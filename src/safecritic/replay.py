@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from safecritic import draws
-from safecritic.draws import below
+from safecritic.fast import draws
+from safecritic.fast.draws import below
 
 
 class Transition(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 
 from safecritic import networks
-from safecritic.agents import common
-from safecritic.agents.common import OffPolicy
+from safecritic.agents import settings as common
+from safecritic.agents.settings import OffPolicy
 from safecritic.critics import bellman
 from safecritic.networks import EnvSpec, Members
 from safecritic.replay import Batch

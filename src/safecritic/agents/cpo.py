@@ -24,8 +24,8 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from safecritic import networks, trust_region
-from safecritic.agents import common
-from safecritic.agents.common import Common, Scaler
+from safecritic.agents import settings as common
+from safecritic.agents.settings import Common, Scaler
 from safecritic.critics import bellman
 from safecritic.networks import EnvSpec, Params
 from safecritic.trust_region import Trial

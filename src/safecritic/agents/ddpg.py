@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import optax
 
 from safecritic import networks
-from safecritic.agents import common
-from safecritic.agents.common import OffPolicy, Scaler
+from safecritic.agents import settings as common
+from safecritic.agents.settings import OffPolicy, Scaler
 from safecritic.critics import bellman
 from safecritic.networks import EnvSpec, Params
 from safecritic.noise import ornstein_uhlenbeck

@@ -17,13 +17,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from safecritic import duals, networks
-from safecritic.agents import common, cost_critic, ddpg
-from safecritic.agents.common import Scaler
+from safecritic import networks
+from safecritic.agents import cost_critic, ddpg
+from safecritic.agents import settings as common
 from safecritic.agents.cost_critic import CostCriticConfig, scaled, sharpened
 from safecritic.agents.ddpg import observe, policy
+from safecritic.agents.settings import Scaler
 from safecritic.critics import bellman
-from safecritic.duals import PID, Gains
+from safecritic.critics import multiplier as duals
+from safecritic.critics.multiplier import PID, Gains
 from safecritic.networks import EnvSpec, Members, Params
 from safecritic.replay import Batch
 

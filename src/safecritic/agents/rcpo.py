@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from safecritic import duals
-from safecritic.agents import common, ddpg
-from safecritic.agents.common import OffPolicy, Scaler
+from safecritic.agents import ddpg
+from safecritic.agents import settings as common
 from safecritic.agents.ddpg import act, observe, policy, values
+from safecritic.agents.settings import OffPolicy, Scaler
+from safecritic.critics import multiplier as duals
 from safecritic.networks import EnvSpec, Params
 from safecritic.replay import Batch
 

@@ -28,9 +28,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from safecritic import draws, duals, networks, replay, screening
-from safecritic.agents import common, cost_critic
-from safecritic.agents.common import Scaler
+from safecritic import networks, replay
+from safecritic.agents import cost_critic
+from safecritic.agents import settings as common
 from safecritic.agents.cost_critic import (
     CostCriticConfig,
     assessed_value,
@@ -43,8 +43,11 @@ from safecritic.agents.cost_critic import (
     sharpened,
 )
 from safecritic.agents.ddpg import reward_step
-from safecritic.critics import bellman, conservative, influence, refinement, uncertain
+from safecritic.agents.settings import Scaler
+from safecritic.critics import bellman, conservative, influence, refinement, screening, uncertain
+from safecritic.critics import multiplier as duals
 from safecritic.critics.influence import Curvature
+from safecritic.fast import draws
 from safecritic.networks import EnvSpec, Members, Params, Passes
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch, Neighbourhood

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from safecritic import draws
+from safecritic.fast import draws
 
 FORMS = ("band", "hinge", "mirrored", "printed", "flipped")
 SOURCES = ("uniform", "policy")

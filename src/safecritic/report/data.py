@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from safecritic import study
-from safecritic.measures import tables
-from safecritic.measures.runs import read_arrays, training_seconds
+from safecritic.evaluation.measures import read_arrays, training_seconds
 from safecritic.methods import METHODS
-from safecritic.run_folder import read_json, read_table
-from safecritic.study import Job
+from safecritic.run.folder import read_json, read_table
+from safecritic.study import grid as study
+from safecritic.study import table as tables
+from safecritic.study.grid import Job
 from safecritic.tasks.registry import TASKS
 
 

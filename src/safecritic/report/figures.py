@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from safecritic.curves import running_mean
-from safecritic.measures import calibration, cost_map, statistics
+from safecritic.evaluation import calibration, cost_map, statistics
 from safecritic.report.data import Run, Study, title
 from safecritic.report.marks import (
     Area,
@@ -20,6 +19,7 @@ from safecritic.report.marks import (
     ellipse,
 )
 from safecritic.report.style import SOFT, STYLES, Style
+from safecritic.run.curves import running_mean
 
 GRID_POINTS = 160  # of a learning curve
 MAPPED = ("sc", "csc", "usc")  # the paper's first figure

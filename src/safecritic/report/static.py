@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from safecritic.curves import STYLE
 from safecritic.report.marks import Area, Bars, Figure, Heat, Line, Panel, Points
 from safecritic.report.style import GRID, LIMIT, SOFT, Style
+from safecritic.style import STYLE
 
 DASHES: dict[str, Any] = {
     "solid": "-",

@@ -6,7 +6,7 @@ dash and marker are for print without colours.
 
 from typing import NamedTuple
 
-from safecritic.curves import GRID, INK, SOFT
+from safecritic.style import GRID, INK, SOFT
 
 __all__ = ["GRID", "INK", "LIMIT", "PLAIN", "SOFT", "STYLES", "Style"]
 

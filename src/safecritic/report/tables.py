@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from safecritic.measures import statistics
+from safecritic.evaluation import statistics
 from safecritic.report.data import Printed, Study, title
 
 NONE = "–"

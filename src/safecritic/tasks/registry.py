@@ -29,7 +29,7 @@ class Task:
 
 
 def _car(name: str, summary: str, cost: str, cost_limit: float) -> Task:
-    return Task(name, summary, cost, cost_limit, "safecritic.tasks.car:CarTask", {"task": name})
+    return Task(name, summary, cost, cost_limit, "safecritic.tasks.car.env:CarTask", {"task": name})
 
 
 _PER_CONTACT = "0.2 per {} the car is in or touches, each step"

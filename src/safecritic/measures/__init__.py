@@ -1,1 +1,0 @@
-"""What is measured of finished runs. Only `runs`, which asks the trained critic, uses JAX."""

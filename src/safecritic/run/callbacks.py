@@ -1,0 +1,280 @@
+"""Callbacks with Stable-Baselines3's habits: subclass, override `_on_step`, return False to stop.
+
+    class StopWhenSafe(BaseCallback):
+        def _on_step(self) -> bool:
+            return self.num_timesteps < 10_000
+
+`learn(callback=...)` takes an object, a list of them, or a function `f(locals, globals)`. Beside
+Stable-Baselines3's hooks there are two that get numbers: `_on_episode_end(row)`, the episode's line
+of episodes.csv, and `_on_log(metrics)`, the line of updates.csv.
+"""
+
+import importlib.util
+import json
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO
+
+from safecritic.run.folder import episode_scalars, finite, write_json
+
+
+class BaseCallback:
+    """Does nothing; `model` is the agent, `num_timesteps` its environment steps so far."""
+
+    def __init__(self, verbose: int = 0):
+        self.verbose = verbose
+        self.model: Any = None
+        self.n_calls = 0
+        self.locals: dict[str, Any] = {}
+        self.globals: dict[str, Any] = {}
+
+    @property
+    def num_timesteps(self) -> int:
+        return self.model.num_timesteps
+
+    @property
+    def training_env(self) -> Any:
+        return self.model.env
+
+    # called by the loop
+
+    def init_callback(self, model: Any) -> None:
+        self.model = model
+        self._init_callback()
+
+    def on_training_start(self, locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
+        self.locals, self.globals = locals_, globals_
+        self._on_training_start()
+
+    def on_step(self) -> bool:
+        self.n_calls += 1
+        return self._on_step() is not False
+
+    def on_episode_end(self, row: dict[str, float]) -> None:
+        self._on_episode_end(row)
+
+    def on_log(self, metrics: dict[str, float]) -> None:
+        self._on_log(metrics)
+
+    def on_training_end(self) -> None:
+        self._on_training_end()
+
+    # to override
+
+    def _init_callback(self) -> None: ...
+
+    def _on_training_start(self) -> None: ...
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_episode_end(self, row: dict[str, float]) -> None: ...
+
+    def _on_log(self, metrics: dict[str, float]) -> None: ...
+
+    def _on_training_end(self) -> None: ...
+
+
+class CallbackList(BaseCallback):
+    """Several in turn; each is asked at every step, and one that says False stops the run."""
+
+    def __init__(self, callbacks: Iterable[BaseCallback]):
+        super().__init__()
+        self.callbacks = list(callbacks)
+
+    def _init_callback(self) -> None:
+        for callback in self.callbacks:
+            callback.init_callback(self.model)
+
+    def _on_training_start(self) -> None:
+        for callback in self.callbacks:
+            callback.on_training_start(self.locals, self.globals)
+
+    def _on_step(self) -> bool:
+        answers = [callback.on_step() for callback in self.callbacks]
+        return all(answers)
+
+    def _on_episode_end(self, row: dict[str, float]) -> None:
+        for callback in self.callbacks:
+            callback.on_episode_end(row)
+
+    def _on_log(self, metrics: dict[str, float]) -> None:
+        for callback in self.callbacks:
+            callback.on_log(metrics)
+
+    def _on_training_end(self) -> None:
+        for callback in self.callbacks:
+            callback.on_training_end()
+
+
+class FunctionCallback(BaseCallback):
+    """A function `f(locals, globals)` called at every step."""
+
+    def __init__(self, function: Callable[[dict[str, Any], dict[str, Any]], bool | None]):
+        super().__init__()
+        self.function = function
+
+    def _on_step(self) -> bool:
+        return self.function(self.locals, self.globals) is not False
+
+
+def as_callback(callback: Any, *more: BaseCallback) -> CallbackList:
+    """What `learn(callback=...)` accepts, as one list."""
+    given = callback if isinstance(callback, list | tuple) else [callback]
+    found = []
+    for one in given:
+        if isinstance(one, BaseCallback):
+            found.append(one)
+        elif callable(one):
+            found.append(FunctionCallback(one))
+        elif one is not None:
+            raise TypeError(
+                "callback must be a BaseCallback, a function f(locals, globals) or a list of "
+                f"them, got {type(one).__name__}"
+            )
+    return CallbackList([*found, *more])
+
+
+class Progress(BaseCallback):
+    """A progress bar in a terminal, plain lines elsewhere; means over the last 100 episodes."""
+
+    def __init__(self, until: int, stream: TextIO | None = None, seconds_between_lines: float = 15):
+        super().__init__()
+        self.until, self.stream = until, stream or sys.stderr
+        self.seconds_between = seconds_between_lines
+        self.last: dict[str, float] = {}
+        self._bar: Any = None
+
+    def _on_training_start(self) -> None:
+        from rich.console import Console
+
+        console = Console(file=self.stream)
+        self._times: deque[tuple[float, int]] = deque(maxlen=30)
+        self._tick = 0.0
+        if console.is_terminal:
+            self._bar = _bar(console)
+            self._task = self._bar.add_task(
+                "train", total=self.until, completed=self.num_timesteps, text=""
+            )
+            self._bar.start()
+        self._show(time.monotonic())
+
+    def _on_episode_end(self, row: dict[str, float]) -> None:
+        self.last = row
+
+    def _on_step(self) -> bool:
+        now = time.monotonic()
+        if now >= self._tick:
+            self._show(now)
+        return True
+
+    def _show(self, now: float) -> None:
+        self._times.append((now, self.num_timesteps))
+        self._tick = now + (0.25 if self._bar is not None else self.seconds_between)
+        if self._bar is not None:
+            text = self._text()
+            if self._bar.console.width < 96:
+                text = text.replace("  ", " ")
+            self._bar.update(self._task, completed=self.num_timesteps, text=text)
+        elif self.num_timesteps:
+            print(f"step {self._text()}", file=self.stream, flush=True)
+
+    def _text(self) -> str:
+        """Rate, time left, and what the last episodes were like."""
+        (then, first), (now, last) = self._times[0], self._times[-1]
+        parts = [f"{self.num_timesteps:,}/{self.until:,}"]
+        if now > then:
+            rate = (last - first) / (now - then)
+            left = (self.until - last) / rate if rate else math.inf
+            parts.append(f"{rate:,.0f} steps/s")
+            if math.isfinite(left):
+                parts.append(f"{int(left) // 60}:{int(left) % 60:02d} left")
+        if self.last:
+            parts.append(f"reward {self.last['reward']:.2f}")
+            parts.append(f"cost {self.last['cost']:.2f}")
+            known = [row["success"] for row in self.model.recent_episodes]
+            known = [value for value in known if not math.isnan(value)]
+            if known:
+                parts.append(f"success {100 * sum(known) / len(known):.0f}%")
+            if not math.isnan(self.last["multiplier"]):
+                parts.append(f"multiplier {self.last['multiplier']:.3f}")
+        return "  ".join(parts)
+
+    def _on_training_end(self) -> None:
+        self._show(time.monotonic())
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _bar(console: Any) -> Any:
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+
+    bar = [BarColumn(bar_width=12), TextColumn("{task.percentage:.0f}%")]
+    # cut off at the end of a narrow terminal rather than broken into lines
+    whole = Column(no_wrap=True, overflow="ellipsis")
+    return Progress(
+        *(bar if console.width >= 112 else []),
+        TextColumn("{task.fields[text]}", table_column=whole),
+        console=console,
+        refresh_per_second=4,
+    )
+
+
+class WandbError(RuntimeError):
+    """W&B did not start the run: no login, no connection, or a setting it refuses."""
+
+
+class WandbCallback(BaseCallback):
+    """The numbers TensorBoard gets, to Weights & Biases by environment step.
+
+        agent.learn(60_000, out="runs/one", callback=WandbCallback("my-project"))
+
+    Keywords go to `wandb.init` and win over what is chosen here. The id of the W&B run is kept in
+    the run folder (wandb.json), so that a resumed run goes on with the same one.
+    """
+
+    def __init__(self, project: str, **init_kwargs: Any):
+        super().__init__()
+        # W&B's own folder wandb/ in the working directory looks like a package without an origin
+        found = importlib.util.find_spec("wandb")
+        if found is None or found.origin is None:
+            raise ImportError("wandb is not installed: pip install 'safecritic[wandb]'")
+        self.project, self.init_kwargs = project, init_kwargs
+        self._run: Any = None
+
+    def _on_training_start(self) -> None:
+        import wandb
+
+        self._handled = sys.exc_info()[1]
+        chosen = {"project": self.project, "config": self.model._description(), "resume": "allow"}
+        folder = self.model.run_folder
+        if folder is not None:
+            chosen["name"] = folder.resolve().name
+            if (folder / "wandb.json").is_file():
+                chosen["id"] = json.loads((folder / "wandb.json").read_text())["id"]
+        try:
+            self._run = wandb.init(**(chosen | self.init_kwargs))
+        except wandb.Error as error:
+            raise WandbError(f"W&B did not start: {' '.join(str(error).split())}") from error
+        if folder is not None:
+            write_json(folder / "wandb.json", {"id": self._run.id, "project": self._run.project})
+
+    def _on_episode_end(self, row: dict[str, float]) -> None:
+        self._send(episode_scalars(row), int(row["step"]))
+
+    def _on_log(self, metrics: dict[str, float]) -> None:
+        self._send(metrics, self.num_timesteps)
+
+    def _send(self, values: dict[str, float], step: int) -> None:
+        # a killed run repeats the steps since its checkpoint; W&B has them and takes no others
+        if step >= self._run.starting_step:
+            self._run.log(finite(values), step=step)
+
+    def _on_training_end(self) -> None:
+        # an error the caller was already handling is not one of this training
+        failed = sys.exc_info()[1] is not self._handled
+        self._run.finish(exit_code=int(failed))

@@ -1,0 +1,91 @@
+"""The record of an episode: one row of numbers per step, and its line of the table of episodes."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+ACTING = ("q_cost", "screened", "changed")  # of acting: NaN where no safety critic did
+STEP_COLUMNS = ("reward", "cost", "success", "hazard_distance", *ACTING)  # what is kept of a step
+EPISODE_COLUMNS = (
+    "episode",
+    "step",
+    "length",
+    "reward",
+    "cost",
+    "contacts",
+    "discounted_cost",
+    "success",
+    "hazard_distance_mean",
+    "hazard_distance_min",
+    "q_cost",
+    "screened",
+    "screen_changed",
+    "terminated",
+    "multiplier",
+)
+
+
+@dataclass
+class Episode:
+    """The steps of one episode (rows in the order of STEP_COLUMNS) and how it ended."""
+
+    steps: list[tuple[float, ...]] = field(default_factory=list)
+    terminated: bool = False
+    truncated: bool = False
+
+    def add(self, reward: float, info: dict[str, Any], acting: tuple[float, ...]) -> None:
+        self.steps.append(
+            (
+                float(reward),
+                float(info.get("cost", 0.0)),
+                float(info.get("success", np.nan)),
+                float(info.get("hazard_distance", np.nan)),
+                *acting,
+            )
+        )
+
+    def column(self, name: str) -> np.ndarray:
+        at = STEP_COLUMNS.index(name)
+        return np.array([step[at] for step in self.steps], dtype=np.float64)
+
+
+def episode_row(episode: Episode, gamma: float, env: Any) -> dict[str, float]:
+    """One line of the episodes table; a quantity the environment does not report is NaN."""
+    cost = episode.column("cost")
+    hazard = episode.column("hazard_distance")
+    success = over_known(np.max, episode.column("success"))
+    return {
+        "length": len(episode.steps),
+        "reward": episode.column("reward").sum(),
+        "cost": cost.sum(),
+        "contacts": cost.sum() / float(getattr(env.unwrapped, "cost_unit", 1.0)),
+        "discounted_cost": discounted_sums(cost, gamma)[0],
+        "success": success if getattr(env.unwrapped, "has_goal", True) else float("nan"),
+        "hazard_distance_mean": over_known(np.mean, hazard),
+        "hazard_distance_min": over_known(np.min, hazard),
+        "q_cost": over_known(np.mean, episode.column("q_cost")),
+        "screened": over_known(np.mean, episode.column("screened")),
+        "screen_changed": over_known(np.mean, episode.column("changed")),
+        "terminated": float(episode.terminated),
+    }
+
+
+def over_known(function: Any, values: np.ndarray) -> float:
+    """Of the values that are not NaN; NaN if none is."""
+    known = values[~np.isnan(values)]
+    return float(function(known)) if known.size else float("nan")
+
+
+def discounted_sums(costs: np.ndarray, gamma: float) -> np.ndarray:
+    """The realised sum of gamma^k cost[t+k] to the end of the episode, for every step t."""
+    sums, ahead = np.empty(len(costs)), 0.0
+    for t in range(len(costs) - 1, -1, -1):
+        ahead = costs[t] + gamma * ahead
+        sums[t] = ahead
+    return sums
+
+
+def steps_table(episode: Episode) -> np.ndarray:
+    """Return the steps of an episode as an array (steps, columns)."""
+    return np.array(episode.steps, np.float64).reshape(-1, len(STEP_COLUMNS))

@@ -1,0 +1,291 @@
+"""Rollouts of a Gaussian policy in several environments, here or in worker processes.
+
+A `Stream` is one environment with its open episode and its own random numbers, so what it yields
+does not depend on which process steps it, nor on how many there are. Workers import no JAX: the
+policy comes to them as NumPy arrays. They are started as `python -m safecritic.run.rollouts`, so
+that a user's script needs no guard around its main part; they end when their pipe does.
+"""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from safecritic.run import env_state
+from safecritic.run.checkpoint import Arrays
+from safecritic.run.episode import ACTING, Episode, episode_row, steps_table
+from safecritic.run.loop import NotFiniteError
+from safecritic.run.processes import worker_environment
+
+State = tuple[Arrays, dict[str, Any]]
+NO_CRITIC = (math.nan,) * len(ACTING)
+
+
+@dataclass(frozen=True)
+class GaussianPolicy:
+    """A policy as plain arrays; tanh between layers, observations scaled and clipped first."""
+
+    layers: list[tuple[np.ndarray, np.ndarray]]
+    std: np.ndarray
+    shift: np.ndarray
+    spread: np.ndarray
+    clip: float
+
+    def draw(self, obs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        x = np.clip((obs - self.shift) / self.spread, -self.clip, self.clip)
+        for w, b in self.layers[:-1]:
+            x = np.tanh(x @ w + b)
+        w, b = self.layers[-1]
+        return x @ w + b + self.std * rng.standard_normal(len(self.std), np.float32)
+
+
+class Rolled(NamedTuple):
+    """S steps of one stream, and the episodes that ended: (step within the rollout, row)."""
+
+    obs: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    cost: np.ndarray
+    next_obs: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    episodes: list[tuple[int, dict[str, float]]]
+    open: tuple[float, int]  # cost and length of the episode that goes on
+
+
+class Stream:
+    """One environment, its open episode and its random numbers."""
+
+    def __init__(self, env: Any, seed: int, number: int):
+        drawn = np.random.SeedSequence([seed, number]).generate_state(2)
+        self.env, self.seed = env, int(drawn[0])
+        self.rng = np.random.default_rng(int(drawn[1]))
+        self.obs: np.ndarray | None = None
+        self.episode = Episode()
+
+    def roll(self, policy: GaussianPolicy, steps: int, gamma: float, base: int) -> Rolled:
+        """So many steps; `base` is the run's step count, for messages."""
+        if self.obs is None:
+            self.obs = self._start(self.env.reset(seed=self.seed)[0], base)
+        size, n = len(self.obs), len(policy.std)
+        obs, next_obs = (np.empty((steps, size), np.float32) for _ in range(2))
+        action = np.empty((steps, n), np.float32)
+        signals = np.empty((steps, 2), np.float32)
+        ends = np.empty((steps, 2), bool)
+        finished = []
+        for t in range(steps):
+            obs[t] = self.obs
+            action[t] = policy.draw(self.obs, self.rng)
+            if not math.isfinite(float(action[t].sum())):
+                raise NotFiniteError("action", base)
+            then, reward, terminated, truncated, info = self.env.step(np.clip(action[t], -1, 1))
+            next_obs[t] = then
+            signals[t] = reward, info.get("cost", 0.0)
+            ends[t] = terminated, truncated
+            if not math.isfinite(float(signals[t].sum()) + float(next_obs[t].sum())):
+                for name, x in zip(("reward", "cost"), signals[t], strict=True):
+                    if not math.isfinite(x):
+                        raise NotFiniteError(name, base)
+                raise NotFiniteError("observation", base)
+            self.episode.add(float(reward), info, NO_CRITIC)
+            self.obs = next_obs[t].copy()
+            if terminated or truncated:
+                self.episode.terminated, self.episode.truncated = bool(terminated), bool(truncated)
+                finished.append((t, episode_row(self.episode, gamma, self.env)))
+                self.episode = Episode()
+                self.obs = self._start(self.env.reset()[0], base)
+        so_far = (float(self.episode.column("cost").sum()), len(self.episode.steps))
+        reward, cost = signals.T.copy()
+        terminated, truncated = ends.T.copy()
+        return Rolled(obs, action, reward, cost, next_obs, terminated, truncated, finished, so_far)
+
+    def _start(self, obs: Any, base: int) -> np.ndarray:
+        found = np.array(obs, np.float32)
+        if not np.isfinite(found).all():
+            raise NotFiniteError("observation", base)
+        return found
+
+    def state(self) -> State:
+        arrays = {"steps": steps_table(self.episode)}
+        numbers: dict[str, Any] = {"rng": self.rng.bit_generator.state}
+        if self.obs is not None:
+            arrays["obs"] = self.obs
+            if env_state.can_be_kept(self.env):
+                kept, words = env_state.take(self.env)
+                arrays |= kept
+                numbers |= words
+        return arrays, numbers
+
+    def restore(self, state: State) -> list[str]:
+        """Go on from `state()`; says what could not be brought back."""
+        arrays, numbers = state
+        self.rng.bit_generator.state = numbers["rng"]
+        self.obs = arrays.get("obs")
+        self.episode = Episode([tuple(step) for step in arrays["steps"].tolist()])
+        if self.obs is None:
+            return []
+        if "env" in numbers and env_state.can_be_kept(self.env):
+            env_state.put_back(self.env, arrays, numbers, self.seed)
+            return []
+        lost, self.episode = len(self.episode.steps), Episode()
+        self.obs = self._start(self.env.reset(seed=int(self.rng.integers(2**31)))[0], 0)
+        return [env_state.LOST.format(steps=lost)]
+
+
+class Streams:
+    """Streams that are stepped one after another, in this process."""
+
+    def __init__(self, streams: Sequence[Stream]):
+        self.streams = list(streams)
+
+    def roll(self, policy: GaussianPolicy, steps: int, gamma: float, base: int) -> list[Rolled]:
+        return [stream.roll(policy, steps, gamma, base) for stream in self.streams]
+
+    def states(self) -> list[State]:
+        return [stream.state() for stream in self.streams]
+
+    def restore(self, states: list[State]) -> list[str]:
+        notes = [stream.restore(s) for stream, s in zip(self.streams, states, strict=True)]
+        return sorted({line for lines in notes for line in lines})
+
+    def close(self) -> None: ...
+
+
+class WorkerError(RuntimeError):
+    """A worker process failed or was killed."""
+
+
+class Workers:
+    """The same in processes of their own, each with a share of the streams."""
+
+    def __init__(self, env_id: str, seed: int, streams: int, processes: int):
+        self.shares = [list(range(streams))[at::processes] for at in range(processes)]
+        self.processes: list[subprocess.Popen] = []
+        self.pipes: list[Connection] = []
+        key = os.urandom(16)
+        environment = worker_environment() | {"SAFECRITIC_PIPE": key.hex()}
+        with tempfile.TemporaryDirectory(prefix="safecritic-") as folder:
+            address = None if sys.platform == "win32" else str(Path(folder) / "pipe")
+            with Listener(address, authkey=key) as listener:
+                command = [sys.executable, "-m", "safecritic.run.rollouts", str(listener.address)]
+                for _ in self.shares:
+                    self.processes.append(subprocess.Popen(command, env=environment))
+                for _ in self.shares:
+                    self.pipes.append(self._accept(listener))
+        self._ask([("open", env_id, seed, share) for share in self.shares])
+
+    def _accept(self, listener: Listener) -> Connection:
+        """A worker that dies before it connects must not leave us waiting."""
+        inner: Any = listener._listener  # type: ignore[attr-defined]
+        if hasattr(inner, "_socket"):
+            inner._socket.settimeout(1.0)
+        while True:
+            try:
+                pipe: Any = listener.accept()
+                return pipe
+            except TimeoutError:
+                dead = [p for p in self.processes if p.poll() is not None]
+                if dead:
+                    self.close()
+                    raise WorkerError(
+                        f"a rollout worker ended with exit code {dead[0].returncode}: "
+                        "try --rollout-workers 1"
+                    ) from None
+
+    def _ask(self, questions: Sequence[Any]) -> list[list[Any]]:
+        """Every worker's answers, all working at once; after any failure they are closed."""
+        try:
+            for pipe, question in zip(self.pipes, questions, strict=True):
+                pipe.send(question)
+            answers = [pipe.recv() for pipe in self.pipes]
+            for kind, content in answers:
+                if kind == "not finite":
+                    raise NotFiniteError(*content)
+                if kind == "error":
+                    raise WorkerError(f"a rollout worker failed:\n{content}")
+        except (EOFError, OSError) as error:
+            self.close()
+            raise WorkerError("a rollout worker was killed: the last checkpoint goes on") from error
+        except BaseException:  # Ctrl-C too: an answer left in a pipe would be taken for the next
+            self.close()
+            raise
+        return [content for _, content in answers]
+
+    def _in_order(self, answers: list[list[Any]]) -> list[Any]:
+        found = {
+            number: one
+            for share, answer in zip(self.shares, answers, strict=True)
+            for number, one in zip(share, answer, strict=True)
+        }
+        return [found[number] for number in sorted(found)]
+
+    def roll(self, policy: GaussianPolicy, steps: int, gamma: float, base: int) -> list[Rolled]:
+        question = ("roll", policy, steps, gamma, base)
+        return self._in_order(self._ask([question] * len(self.pipes)))
+
+    def states(self) -> list[State]:
+        return self._in_order(self._ask([("states",)] * len(self.pipes)))
+
+    def restore(self, states: list[State]) -> list[str]:
+        notes = self._ask([("restore", [states[i] for i in share]) for share in self.shares])
+        return sorted({line for lines in notes for line in lines})
+
+    def close(self) -> None:
+        for pipe in self.pipes:
+            pipe.close()
+        for process in self.processes:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.pipes, self.processes = [], []
+
+
+def work(pipe: Connection) -> None:
+    """A worker's life: answer until the pipe closes."""
+    from safecritic.tasks.adapter import make_env
+
+    streams = Streams([])
+    asked: dict[str, Callable[..., Any]] = {
+        "roll": lambda *rest: streams.roll(*rest),
+        "states": lambda: streams.states(),
+        "restore": lambda states: streams.restore(states),
+    }
+    while True:
+        try:
+            kind, *rest = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            if kind == "open":
+                env_id, seed, numbers = rest
+                streams = Streams([Stream(make_env(env_id)[0], seed, i) for i in numbers])
+                answer: Any = ("done", [])
+            else:
+                answer = ("done", asked[kind](*rest))
+        except NotFiniteError as error:
+            answer = ("not finite", (error.quantity, error.step))
+        except Exception:
+            answer = ("error", traceback.format_exc(limit=-3))
+        try:
+            pipe.send(answer)
+        except OSError:
+            return
+
+
+if __name__ == "__main__":
+    from safecritic.run.rollouts import work as worker  # what is sent must not be of __main__
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    worker(Client(sys.argv[1], authkey=bytes.fromhex(os.environ["SAFECRITIC_PIPE"])))

@@ -1,0 +1,173 @@
+"""Runs a study's jobs in worker processes, one core each, with a live table.
+
+A run that fails is reported with its error and does not stop the rest; one whose process was killed
+is started again from its checkpoint. Ctrl-C lets the workers save and says how to go on.
+"""
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safecritic.run.folder import lock_folder
+from safecritic.run.processes import cores, worker_environment
+from safecritic.study import grid as study
+from safecritic.study.grid import Job
+
+RETRIES = 2  # of a run whose process was killed
+ACTIVE = ("running", "deploying", "measuring")
+
+
+@dataclass
+class Progress:
+    """What is known of one job."""
+
+    job: Job
+    state: str = "waiting"  # running, deploying, measuring, done, failed
+    about: dict[str, float] = field(default_factory=dict)
+    started: float = 0.0
+    seconds: float = 0.0
+    first_step: int = 0
+    kills: int = 0
+    error: str = ""
+
+    @property
+    def step(self) -> int:
+        return int(self.about.get("step", 0))
+
+    @property
+    def rate(self) -> float | None:
+        """Steps per second of this process."""
+        seconds = self.seconds or (time.monotonic() - self.started if self.started else 0.0)
+        return (self.step - self.first_step) / seconds if seconds > 5 and self.step else None
+
+
+class Driver:
+    """One study on this machine."""
+
+    def __init__(self, out: Path, jobs: list[Job], workers: int):
+        self.out, self.workers = out, workers
+        self.all = [Progress(job) for job in jobs]
+        self.running: dict[int, tuple[Progress, subprocess.Popen]] = {}  # by core
+        self.lines: queue.Queue[tuple[Progress, dict[str, Any]]] = queue.Queue()
+        self.waiting: deque[Progress] = deque()
+        for one in self.all:
+            if study.done(out, one.job):
+                one.state, one.about = "done", {"step": one.job.steps}
+            else:
+                self.waiting.append(one)
+
+    def start(self, one: Progress, slot: int) -> None:
+        core = slot if self.workers <= cores() else -1
+        command = [sys.executable, "-m", "safecritic.study.worker"]
+        command += [str(self.out), one.job.name, str(core)]
+        process = subprocess.Popen(
+            command,
+            env=worker_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C reaches it through us alone
+        )
+        one.state, one.started, one.first_step = "running", time.monotonic(), -1
+        self.running[slot] = (one, process)
+        threading.Thread(target=self._listen, args=(one, process), daemon=True).start()
+
+    def _listen(self, one: Progress, process: subprocess.Popen) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            try:
+                self.lines.put((one, json.loads(line)))
+            except ValueError:
+                continue  # something a library printed
+
+    def tick(self) -> list[Progress]:
+        """Take in what happened, start what can be started; the jobs that ended."""
+        while not self.lines.empty():
+            one, about = self.lines.get()
+            one.state = about.pop("state", one.state)
+            one.about |= about
+            if one.first_step < 0 and "step" in about:
+                one.first_step, one.started = one.step, time.monotonic()
+        ended = []
+        for slot, (one, process) in list(self.running.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self.running[slot]
+            one.seconds = time.monotonic() - one.started
+            if code == 0 and study.done(self.out, one.job):
+                one.state, one.about["step"] = "done", one.job.steps
+            elif code < 0 and one.kills < RETRIES:
+                one.kills += 1
+                one.state = "waiting"
+                self.waiting.appendleft(one)
+                continue
+            else:
+                one.state, one.error = "failed", self.error_of(one, code)
+            ended.append(one)
+        for slot in range(self.workers):
+            if self.waiting and slot not in self.running:
+                self.start(self.waiting.popleft(), slot)
+        return ended
+
+    def error_of(self, one: Progress, code: int) -> str:
+        """The last line of what the run left, or how its process ended."""
+        file = self.out / "runs" / one.job.name / "error.txt"
+        if file.is_file():
+            return file.read_text().strip().splitlines()[-1]
+        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+    def left(self) -> float | None:
+        """Seconds to the end, from the rates seen so far; None if nothing is known yet."""
+        rates: dict[str, list[float]] = {}
+        for one in self.all:
+            if one.rate and one.state != "failed":
+                rates.setdefault(one.job.method, []).append(one.rate)
+        known = [rate for found in rates.values() for rate in found]
+        if not known:
+            return None
+        total = 0.0
+        for one in self.all:
+            if one.state in ("waiting", *ACTIVE):
+                found = rates.get(one.job.method, known)
+                total += max(one.job.steps - one.step, 0) / (sum(found) / len(found))
+        return total / self.workers
+
+    def stop(self) -> None:
+        """Let the workers save what they have."""
+        for _, process in self.running.values():
+            process.send_signal(signal.SIGINT)
+        for _, process in self.running.values():
+            process.wait()
+
+
+def run(
+    out: Path, jobs: list[Job], source: str, workers: int | None = None, show: Any = None
+) -> list[Progress]:
+    """Run what is not done yet; `show(driver, ended)` is called a few times a second."""
+    study.open_folder(out, jobs, source)
+    lock = lock_folder(out)
+    workers = workers or cores()
+    try:
+        driver = Driver(out, jobs, workers)
+        try:
+            while driver.waiting or driver.running:
+                ended = driver.tick()
+                if show is not None:
+                    show(driver, ended)
+                time.sleep(0.2)
+        except KeyboardInterrupt:
+            driver.stop()
+            raise
+        return driver.all
+    finally:
+        if lock is not None:
+            lock.close()

@@ -1,0 +1,220 @@
+"""A study: methods x tasks x seeds, described in a TOML file, run by worker processes.
+
+    methods = ["ddpg", "usc"]
+    tasks = ["CarGoal1"]
+    seeds = [0, 1, 2]
+    steps = 20_000              # environment steps of a run; left out: what the method needs
+    deployment_episodes = 10    # of each trained policy
+
+    [settings]                  # for every method that has the setting
+    gamma = 0.95
+    [method.usc]                # for one method
+    tolerance = 2.0
+    [task.CarGoal2]             # for one task
+    cost_limit = 5.0
+
+`train_episodes = 500` ends a run after so many episodes, if that comes before its steps. The
+study's folder holds `study.json` (the grid, every setting resolved) and a run folder for each run.
+Running it again goes on: finished runs are kept, others resumed, and a run whose settings have
+changed is refused.
+"""
+
+import dataclasses
+import json
+import tomllib
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from safecritic import methods
+from safecritic.run.folder import read_config, read_json, write_json
+from safecritic.tasks.adapter import is_ours
+from safecritic.tasks.registry import get as get_task
+
+KEYS = ("methods", "tasks", "seeds", "steps", "train_episodes", "deployment_episodes")
+TABLES = ("settings", "method", "task")
+BUDGETS = ("steps", "train_episodes")  # may be set for a method or a task too
+
+
+class StudyError(ValueError):
+    """A study that cannot be run as it is written."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a study."""
+
+    method: str
+    task: str
+    seed: int
+    steps: int
+    train_episodes: int | None
+    deployment_episodes: int
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        plain = self.task.rpartition(":")[2].replace("/", "-")
+        return f"{self.method}-{plain}-seed{self.seed}"
+
+
+def shipped() -> dict[str, Path]:
+    """The studies that come with the package, by name."""
+    folder = Path(str(resources.files("safecritic.study") / "shipped"))
+    return {path.name: path for path in sorted(folder.glob("*.toml"))}
+
+
+def find(name: str | Path) -> Path:
+    """A file of that path, or else a shipped study of that name."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    found = shipped().get(path.name if path.suffix else f"{path.name}.toml")
+    if found is None or path.parent != Path("."):
+        raise StudyError(f"no study {str(name)!r}: not a file, nor one of {', '.join(shipped())}")
+    return found
+
+
+def read(path: Path) -> list[Job]:
+    """The jobs of a study file, every setting checked."""
+    try:
+        return jobs_of(tomllib.loads(path.read_text()))
+    except tomllib.TOMLDecodeError as error:
+        raise StudyError(f"{path} is not valid TOML: {error}") from error
+    except ValueError as error:
+        raise StudyError(f"{path}: {error}") from error
+
+
+def jobs_of(content: dict[str, Any]) -> list[Job]:
+    """Seeds vary slowest, so that an unfinished study has every method on some seeds."""
+    known = (*KEYS, *TABLES)
+    for key in content:
+        if key not in known:
+            raise StudyError(f"unknown key {key!r}: {methods.suggest(key, known)}")
+    chosen = [methods.get(name).name for name in _listed(content, "methods", str)]
+    tasks = [_task(name) for name in _listed(content, "tasks", str)]
+    seeds = _listed(content, "seeds", int)
+    for kind, names in (("method", chosen), ("task", tasks)):
+        for name in content.get(kind, {}):
+            if name not in names:
+                raise StudyError(f"[{kind}.{name}] is not among the {kind}s: {', '.join(names)}")
+    found = [
+        _job(content, method, task, seed) for seed in seeds for task in tasks for method in chosen
+    ]
+    if len({job.name for job in found}) < len(found):
+        raise StudyError("a method, task or seed is listed twice")
+    return found
+
+
+def _job(content: dict[str, Any], method: str, task: str, seed: int) -> Job:
+    fields = {f.name for f in dataclasses.fields(methods.get(method).config)}
+    own = content.get("method", {}).get(method, {})
+    general = content.get("settings", {}) | content.get("task", {}).get(task, {})
+    _require_used(content, general)
+    settings = {name: x for name, x in general.items() if name in fields}
+    settings |= {name: x for name, x in own.items() if name not in BUDGETS}
+    budgets = {name: own.get(name, general.get(name, content.get(name))) for name in BUDGETS}
+    config = methods.make_config(method, task, **settings)
+    deployment = content.get("deployment_episodes", 10)
+    for name, value in (*budgets.items(), ("deployment_episodes", deployment), ("seeds", seed)):
+        least = 0 if name == "seeds" else 1
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise StudyError(f"{name} must be a whole number >= {least}, got {value!r}")
+    return Job(
+        method=method,
+        task=task,
+        seed=seed,
+        steps=budgets["steps"] or methods.get(method).steps,
+        train_episodes=budgets["train_episodes"],
+        deployment_episodes=deployment,
+        settings=json.loads(json.dumps(dataclasses.asdict(config))),
+    )
+
+
+def _require_used(content: dict[str, Any], general: dict[str, Any]) -> None:
+    """A setting for all must be one of some method of the study."""
+    configs = [methods.get(name).config for name in content["methods"]]
+    every = {f.name for config in configs for f in dataclasses.fields(config)}
+    for name in general:
+        if name not in every and name not in BUDGETS:
+            raise StudyError(
+                f"no method here has a setting {name!r}: {methods.suggest(name, sorted(every))}"
+            )
+
+
+def _listed(content: dict[str, Any], key: str, kind: type) -> list[Any]:
+    found = content.get(key)
+    if not isinstance(found, list) or not found or not all(type(x) is kind for x in found):
+        raise StudyError(f"{key} must be a list of one or more {kind.__name__}, got {found!r}")
+    return found
+
+
+def _task(name: str) -> str:
+    if is_ours(name):
+        return get_task(name).name
+    if ":" in name:  # a module to import first, then a Gymnasium id
+        return name
+    get_task(name)  # raises, naming the nearest
+    raise AssertionError
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def open_folder(out: Path, jobs: list[Job], source: str) -> None:
+    """Write the grid; refuse if a run that exists was made with other settings."""
+    for job in jobs:
+        run = out / "runs" / job.name
+        if (run / "config.json").is_file():
+            changed = differences(read_config(run)["config"], job.settings)
+            if changed:
+                raise StudyError(
+                    f"{job.name} was run with {'; '.join(changed[:3])}: "
+                    "undo the change, or give the study another folder (--out)"
+                )
+    out.mkdir(parents=True, exist_ok=True)
+    content = {"source": source, "jobs": [dataclasses.asdict(job) for job in jobs]}
+    write_json(out / "study.json", content)
+
+
+def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    return [
+        f"{name} {then.get(name)} (now {now.get(name)})"
+        for name in sorted(then.keys() | now.keys())
+        if then.get(name) != now.get(name)
+    ]
+
+
+def read_folder(out: Path) -> list[Job]:
+    """The jobs of a study's folder."""
+    try:
+        content = json.loads((out / "study.json").read_text())
+    except FileNotFoundError:
+        raise StudyError(f"{out} is not a study's folder: it has no study.json") from None
+    return [Job(**job) for job in content["jobs"]]
+
+
+def trained(run: Path, job: Job) -> bool:
+    """Whether the run has had its budget."""
+    summary = read_json(run / "summary.json")
+    if not summary:
+        return False
+    enough = job.train_episodes is not None and summary["episodes"] >= job.train_episodes
+    return enough or summary["steps"] >= job.steps
+
+
+def deployed(run: Path, job: Job) -> bool:
+    """Whether its policy has been deployed for the episodes asked for."""
+    found = read_json(run / "evaluation.json")
+    return bool(found) and len(found["episodes"]) == job.deployment_episodes
+
+
+def measured(run: Path) -> bool:
+    """Whether what a report needs beyond the tables is there (`measures.runs`)."""
+    return (run / "measures.json").is_file()
+
+
+def done(out: Path, job: Job) -> bool:
+    run = out / "runs" / job.name
+    return trained(run, job) and deployed(run, job) and measured(run)

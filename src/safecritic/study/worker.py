@@ -1,0 +1,132 @@
+"""One run of a study in a process of its own: train or resume, deploy the policy, measure.
+
+    python -m safecritic.study.worker STUDY NAME CORE
+
+Lines on standard output tell how far it is, as JSON. It ends when its standard input closes, so no
+worker outlives a driver that was killed. What went wrong is left in the run's `error.txt`.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from safecritic.evaluation.measures import measure, note_memory
+from safecritic.run.callbacks import BaseCallback
+from safecritic.run.episode import over_known
+from safecritic.run.folder import RunFolderError, finite, lock_folder, write_json
+from safecritic.run.processes import use_core
+from safecritic.study import grid as study
+from safecritic.study.grid import Job
+
+
+class Report(BaseCallback):
+    """Says how far the run is, about once a second, and ends it after its episodes."""
+
+    def __init__(self, say: Any, train_episodes: int | None):
+        super().__init__()
+        self.say, self.train_episodes, self.next = say, train_episodes, 0.0
+
+    def _on_step(self) -> bool:
+        now = time.monotonic()
+        if now >= self.next:
+            self.next = now + 1.0
+            self.say(step=self.num_timesteps, **means(self.model.recent_episodes))
+        limit = self.train_episodes
+        return limit is None or self.model.training.episodes < limit
+
+
+def means(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Over the last episodes, where known."""
+    names = ("reward", "cost", "success")
+    found = {name: over_known(np.mean, np.array([row[name] for row in rows])) for name in names}
+    return finite(found)
+
+
+def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
+    """Bring the job to its end from wherever it is."""
+    from safecritic.api import CLASSES, Agent
+
+    run = out / "runs" / job.name
+    (run / "error.txt").unlink(missing_ok=True)
+    wait_until_free(run)
+    agent = None
+    if not study.trained(run, job):
+        if (run / "checkpoint").is_dir():
+            agent = Agent.load(run)
+        else:
+            agent = CLASSES[job.method](job.task, seed=job.seed, **job.settings)
+        finished = agent.training.episodes >= (job.train_episodes or float("inf"))
+        if finished or agent.num_timesteps >= job.steps:
+            # stopped after its last checkpoint and before its summary
+            write_json(run / "summary.json", agent.summary())
+        else:
+            fresh = agent.run_folder is None
+            agent.learn(
+                job.steps - agent.num_timesteps,
+                callback=Report(say, job.train_episodes),
+                out=run,
+                overwrite=fresh and (run / "config.json").is_file(),
+            )
+        note_memory(run)
+    if not (study.deployed(run, job) and study.measured(run)):
+        say(state="deploying")
+        agent = agent or Agent.load(run)
+        found = agent.evaluate(job.deployment_episodes)
+        found.save(run / "evaluation.json")
+        say(state="measuring")
+        measure(agent, found, run)
+
+
+def wait_until_free(run: Path, seconds: float = 20.0) -> None:
+    """The worker of a driver that was just killed may take a moment to end."""
+    end = time.monotonic() + seconds
+    while run.is_dir() and time.monotonic() < end:
+        try:
+            lock = lock_folder(run)
+        except RunFolderError:
+            time.sleep(0.2)
+            continue
+        if lock is not None:
+            lock.close()
+        return
+
+
+def main(out: Path, name: str, core: int) -> int:
+    if core >= 0:
+        use_core(core)  # before JAX counts the cores
+    threading.Thread(target=_end_with_the_driver, daemon=True).start()
+    job = next(job for job in study.read_folder(out) if job.name == name)
+
+    def say(**about: Any) -> None:
+        print(json.dumps(about), flush=True)
+
+    try:
+        work(out, job, say)
+    except KeyboardInterrupt:
+        return 130
+    except Exception:
+        text = traceback.format_exc()
+        run = out / "runs" / name
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "error.txt").write_text(text)
+        print(text, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _end_with_the_driver() -> None:
+    # not through sys.stdin, whose lock the interpreter wants when it ends
+    while os.read(0, 1024):
+        continue
+    os._exit(137)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

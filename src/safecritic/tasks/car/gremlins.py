@@ -1,0 +1,262 @@
+"""Gremlins: boxes that circle a fixed point, simulated only while something can touch them.
+
+A gremlin is welded to a carrier that runs on a circle of radius 0.35 m. Left alone it is one
+function of time, the same for all gremlins and all episodes: it leaps from the centre onto the
+circle and follows the carrier with a small lag. So a gremlin that nothing touches is *parked*: its
+body sleeps far away, its weld is off, and its pose is read from that function. It is woken, with
+the pose and velocity of the function, when the car comes near, and parked again once the car is
+away and it has returned to its course.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+
+import mujoco
+import numpy as np
+
+from safecritic.tasks.car.model import (
+    CAR_NQ,
+    CAR_NV,
+    GREMLIN_HEIGHT,
+    SUBSTEPS,
+    TIMESTEP,
+    VASE_HEIGHT,
+    build_model,
+)
+
+RADIUS = 0.35
+CARRIER_HEIGHT = 0.1
+
+# The car reaches 0.216 m from its origin, the box 0.142 m, and both together move at most 0.06 m
+# in a step, so a gremlin further away than WAKE cannot be touched before the next look.
+WAKE = 0.45
+PARK = 0.6
+# Deviation from the course, in metres (and a tenth of it in metres per second), that still counts
+# as being on it. Gremlins begin on the floor and shed the difference within 20 steps.
+ON_COURSE = 1e-6
+AWAKE_AT_START = 16  # steps; at first gremlins leap up to 0.12 m per step
+TRANSIENT = 1000  # substeps after which the course is a plain rotation to 1e-12
+
+_NEVER = int(mujoco.mjtSleepPolicy.mjSLEEP_NEVER)
+_ALLOWED = int(mujoco.mjtSleepPolicy.mjSLEEP_ALLOWED)
+_STEP_TIMES = TIMESTEP * np.arange(SUBSTEPS)
+# Waking a sleeping body takes a force on it; this one is lost in the first addition.
+_NUDGE = 1e-300
+
+
+@functools.cache
+def _course() -> tuple[np.ndarray, np.ndarray]:
+    """Offset from the centre and velocity of a gremlin left alone, at every substep from t = 0."""
+    model = build_model(gremlins=1)
+    data = mujoco.MjData(model)
+    data.qpos[:2] = 50.0, 50.0
+    model.eq_data[0, 3:10] = 0, 0, 0.1, 1, 0, 0, 0
+    offset, velocity = np.zeros((2, TRANSIENT + 1, 3))
+    for k in range(TRANSIENT + 1):
+        offset[k] = data.qpos[CAR_NQ : CAR_NQ + 3] - (0, 0, 0.1)
+        velocity[k] = data.qvel[CAR_NV : CAR_NV + 3]
+        data.mocap_pos[0] = carrier_position(data.time)
+        mujoco.mj_step(model, data)
+    return offset, velocity
+
+
+def carrier_position(time: float) -> tuple[float, float, float]:
+    return RADIUS * math.sin(time), RADIUS * math.cos(time), CARRIER_HEIGHT
+
+
+def course_at(time: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """Offset and velocity at a time; None inside the transient between two substeps."""
+    offset, velocity = _course()
+    substep = time / TIMESTEP
+    nearest = round(substep)
+    if nearest <= TRANSIENT and abs(substep - nearest) < 1e-6:
+        return offset[nearest], velocity[nearest]
+    if nearest <= TRANSIENT:
+        return None
+    angle = time - TRANSIENT * TIMESTEP
+    c, s = math.cos(angle), math.sin(angle)
+    clockwise = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])
+    return clockwise @ offset[-1], clockwise @ velocity[-1]
+
+
+def offset_at(time: float) -> tuple[float, float]:
+    """x and y of `course_at`, for times where it is known; cheaper."""
+    offset = _course_xy()
+    substep = round(time / TIMESTEP)
+    if substep <= TRANSIENT:
+        return offset[substep]
+    angle = time - TRANSIENT * TIMESTEP
+    c, s = math.cos(angle), math.sin(angle)
+    x, y = offset[-1]
+    return c * x + s * y, c * y - s * x
+
+
+@functools.cache
+def _course_xy() -> list[tuple[float, float]]:
+    return [(x, y) for x, y, _ in _course()[0].tolist()]
+
+
+class Gremlins:
+    """The gremlins of one environment: moves, parks and wakes them, and knows where they are."""
+
+    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, count: int, park: bool):
+        self.model, self.data, self.count, self.may_park = model, data, count, park
+        self.centres = np.zeros((count, 3))
+        self.turns = np.zeros((count, 4))
+        self.parked = np.zeros(count, dtype=bool)
+        self._centres: list[list[float]] = []
+        self._parked_count = 0
+        self.steps = 0
+        self._moved = False  # since the forward pass that ended the last step
+        first = model.body("gremlin0").id
+        self._bodies = np.arange(first, first + count)
+        self._trees = model.body_treeid[self._bodies]
+        self._positions = data.xpos[first : first + count]
+        self._qpos = data.qpos[CAR_NQ : CAR_NQ + 7 * count].reshape(count, 7)
+        self._qvel = data.qvel[CAR_NV : CAR_NV + 6 * count].reshape(count, 6)
+
+    def place(self, layout: np.ndarray) -> None:
+        """Put every gremlin at the centre of its circle (n x 3: x, y, rotation), awake."""
+        self.centres[:, :2] = layout[:, :2]
+        self.centres[:, 2] = GREMLIN_HEIGHT
+        self._centres = self.centres[:, :2].tolist()
+        self.turns[:] = 0.0
+        self.turns[:, 0], self.turns[:, 3] = np.cos(layout[:, 2] / 2), np.sin(layout[:, 2] / 2)
+        self.model.eq_data[:, 3:6] = self.centres
+        self.model.eq_data[:, 6:10] = self.turns
+        self._weld(np.arange(self.count), True)
+        self._qpos[:, :3], self._qpos[:, 3:] = self.centres, self.turns
+        self.parked[:] = False
+        self._parked_count = 0
+        self.steps = 0
+        self._moved = False
+
+    def place_carriers(self) -> None:
+        """Carriers as the last substep before now left them; at time 0 they are at the origin."""
+        time = self.data.time
+        self.data.mocap_pos[:] = carrier_position(time - TIMESTEP) if time > 0 else 0.0
+
+    def step(self, distances: list[float]) -> None:
+        """One control step of the whole model; distances are from the car before it."""
+        if min(distances) < WAKE:
+            near = np.flatnonzero(self.parked & (np.array(distances) < WAKE))
+            if len(near):
+                self._wake(near)
+        model, data = self.model, self.data
+        if self._parked_count == self.count:
+            if self._moved:
+                mujoco.mj_step(model, data)
+            else:
+                # the forward pass that ended the last step still holds
+                mujoco.mj_step2(model, data)
+            mujoco.mj_step(model, data, SUBSTEPS - 1)
+        else:
+            phase = data.time + _STEP_TIMES
+            data.mocap_pos[:, 2] = CARRIER_HEIGHT
+            carriers = data.mocap_pos[:, :2]
+            for place in RADIUS * np.column_stack([np.sin(phase), np.cos(phase)]):
+                carriers[:] = place
+                mujoco.mj_step(model, data)
+            data.xfrc_applied[:] = 0.0
+        self._moved = False
+        self.steps += 1
+
+    def positions(self) -> list[list[float]]:
+        """Where they are now, x and y, simulated or read from the course."""
+        if not self._parked_count:
+            return self._positions[:, :2].tolist()
+        dx, dy = offset_at(self.data.time)
+        places = [[x + dx, y + dy] for x, y in self._centres]
+        if self._parked_count < self.count:
+            for i in np.flatnonzero(~self.parked):
+                places[i] = self._positions[i, :2].tolist()
+        return places
+
+    def park(self, distances: list[float]) -> None:
+        """Park those that are on their course and far from the car (distances after the step)."""
+        if (
+            self._parked_count == self.count
+            or not self.may_park
+            or self.steps < AWAKE_AT_START
+            or max(distances) < PARK
+        ):
+            return
+        now = course_at(self.data.time)
+        if now is None:
+            return
+        offset, velocity = (part.tolist() for part in now)
+        chosen = [
+            i
+            for i, distance in enumerate(distances)
+            if distance > PARK and not self.parked[i] and self._on_course(i, offset, velocity)
+        ]
+        if chosen:
+            self.parked[chosen] = True
+            self._parked_count += len(chosen)
+            self._put_away(np.array(chosen))
+            self._moved = True
+
+    def _on_course(self, i: int, offset: list[float], velocity: list[float]) -> bool:
+        """Plain numbers, because most of the time the first comparison decides."""
+        x, y, z, *turn = self._qpos[i].tolist()
+        centre_x, centre_y = self._centres[i]
+        dx, dy, dz = offset
+        drift = max(abs(x - centre_x - dx), abs(y - centre_y - dy), abs(z - GREMLIN_HEIGHT - dz))
+        if drift >= ON_COURSE:
+            return False
+        *speed, a, b, c = self._qvel[i].tolist()
+        slip = max(abs(v - w) for v, w in zip(speed, velocity, strict=True))
+        turned = 1.0 - abs(sum(p * q for p, q in zip(turn, self.turns[i].tolist(), strict=True)))
+        return slip < 10 * ON_COURSE and max(abs(a), abs(b), abs(c)) < 1e-4 and turned < 1e-9
+
+    def _put_away(self, chosen: np.ndarray) -> None:
+        self._weld(chosen, False)
+        self._qpos[chosen] = 0.0
+        self._qpos[chosen, 0] = 100.0 + 2.0 * chosen
+        self._qpos[chosen, 2] = VASE_HEIGHT
+        self._qpos[chosen, 3] = 1.0
+        self._qvel[chosen] = 0.0
+
+    def _wake(self, chosen: np.ndarray) -> None:
+        qpos, qvel = self.poses()
+        self._qpos[chosen], self._qvel[chosen] = qpos[chosen], qvel[chosen]
+        self._weld(chosen, True)
+        self.data.xfrc_applied[self._bodies[chosen], 0] = _NUDGE
+        self.parked[chosen] = False
+        self._parked_count -= len(chosen)
+
+    def _weld(self, chosen: np.ndarray, on: bool) -> None:
+        """Switch welds; MuJoCo cannot let a body sleep that is welded to a carrier."""
+        self.data.eq_active[chosen] = on
+        self.model.eq_active0[chosen] = on  # for other data made from this model
+        self.model.tree_sleep_policy[self._trees[chosen]] = _NEVER if on else _ALLOWED
+
+    def poses(self) -> tuple[np.ndarray, np.ndarray]:
+        """qpos (n x 7) and qvel (n x 6) of all gremlins, as if none were parked."""
+        qpos, qvel = self._qpos.copy(), self._qvel.copy()
+        if self._parked_count:
+            offset, velocity = self._now()
+            qpos[self.parked, :3] = (self.centres + offset)[self.parked]
+            qpos[self.parked, 3:] = self.turns[self.parked]
+            qvel[self.parked, :3], qvel[self.parked, 3:] = velocity, 0.0
+        return qpos, qvel
+
+    def get_checkpoint(self) -> dict[str, np.ndarray]:
+        counters = np.array([self.steps, self._moved], dtype=np.int64)
+        return {"gremlins_parked": self.parked.copy(), "gremlins_counters": counters}
+
+    def set_checkpoint(self, checkpoint: Mapping[str, np.ndarray]) -> None:
+        """After `place`; the bodies themselves are part of the simulation's state."""
+        self.parked[:] = checkpoint["gremlins_parked"]
+        self._parked_count = int(self.parked.sum())
+        steps, moved = checkpoint["gremlins_counters"]
+        self.steps, self._moved = int(steps), bool(moved)
+        self._weld(np.flatnonzero(self.parked), False)
+
+    def _now(self) -> tuple[np.ndarray, np.ndarray]:
+        now = course_at(self.data.time)
+        assert now is not None, "gremlins are parked only where their course is known"
+        return now

@@ -1,0 +1,91 @@
+"""PID-Lag and RCPO: what they reduce to, and RCPO's re-labelling."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_agents import ring, settings, start
+
+from safecritic import methods, replay
+from safecritic.agents import ddpg, rcpo
+
+
+def trained(name, config, steps=4, costs=(5.0, 0.0, 7.0)):
+    """A few updates, with episode ends between them."""
+    agent = methods.get(name).agent
+
+    @jax.jit
+    def step(state, store, key):
+        state = agent.observe(state, store.obs[0])
+        return agent.update(state, replay.sample(store, key, config), config)[0]
+
+    state, store = start(name, config), ring()
+    for i in range(steps):
+        state = step(state, store, jax.random.key(i))
+        if i < len(costs):
+            state, _ = agent.end_episode(state, jnp.float32(costs[i]), config)
+    return state
+
+
+def assert_same_policy(ours, theirs):
+    def networks(state):
+        return state.actor, state.reward, state.target_actor, state.target_reward
+
+    pairs = zip(jax.tree.leaves(networks(ours)), jax.tree.leaves(networks(theirs)), strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "off"),
+    [
+        ("pid-lag", {"kp": 0.0, "ki": 0.0, "kd": 0.0, "costly_share": 0.0}),
+        ("rcpo", {"multiplier_lr": 0.0}),
+    ],
+)
+def test_multiplier_0_is_ddpg(name, off):
+    plain = trained("ddpg", settings("ddpg"))
+    config = settings(name, multiplier_init=0.0, **off)
+    ours = trained(name, config)
+    assert float(ours.multiplier) == 0.0
+    assert_same_policy(ours, plain)
+    on = {"multiplier_lr": 1.0} if name == "rcpo" else {"ki": 1.0}
+    other = trained(name, dataclasses.replace(config, **on))
+    assert float(other.multiplier) > 0
+    assert not np.allclose(other.actor[0]["w"], plain.actor[0]["w"], rtol=1e-5, atol=1e-7)
+
+
+def test_rcpo_relabels_old_transitions():
+    """The same stored rows are worth r - lam c with the multiplier of now."""
+    config = settings("rcpo", multiplier_init=0.0)
+    state, store = start("rcpo", config), ring()
+    batch = replay.sample(store, jax.random.key(0), config)
+    assert (batch.cost > 0).any()
+    update = jax.jit(ddpg.update, static_argnames="config")
+    ours = jax.jit(rcpo.update, static_argnames="config")
+    for lam in (0.0, 2.5):
+        found, metrics = ours(state._replace(multiplier=jnp.float32(lam)), batch, config=config)
+        labelled = batch._replace(reward=batch.reward - lam * batch.cost)
+        expected, _ = update(state, labelled, config=config)
+        assert_same_policy(found, expected)
+        assert float(metrics["dual/multiplier"]) == lam
+    np.testing.assert_array_equal(store.reward, ring().reward)  # the replay keeps them apart
+
+
+def test_rcpo_multiplier_is_projected():
+    config = settings("rcpo", multiplier_init=1.0, multiplier_lr=1.0, multiplier_max=3.0)
+    state = start("rcpo", config)
+    up, _ = rcpo.end_episode(state, jnp.float32(100.0), config)
+    down, _ = rcpo.end_episode(state, jnp.float32(0.0), config)
+    assert float(up.multiplier) == 3.0
+    assert float(down.multiplier) == 0.0
+
+
+def test_the_multiplier_is_the_slowest():
+    """RCPO's condition on its three step sizes, by default."""
+    config = methods.make_config("rcpo", "CarGoal1")
+    assert config.critic_lr > config.actor_lr
+    # an episode of CarGoal1 is tens of updates or more, in which actor and critic move each time
+    assert config.multiplier_lr / 80 < config.actor_lr

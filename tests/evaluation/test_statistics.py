@@ -1,0 +1,50 @@
+"""Summaries over seeds, by hand and by simulation."""
+
+import numpy as np
+import pytest
+
+from safecritic.evaluation import statistics
+
+
+def test_mean_and_standard_error_by_hand():
+    mean, error = statistics.mean_and_error(np.array([1.0, 2.0, 3.0, 6.0, np.nan]))
+    assert mean == 3.0
+    assert error == pytest.approx(np.sqrt(14 / 3) / 2)  # deviations 4, 1, 0, 9
+    assert np.isnan(statistics.mean_and_error(np.array([2.0]))[1])
+    assert np.isnan(statistics.mean_and_error(np.array([np.nan]))[0])
+
+
+def test_interquartile_mean_by_hand():
+    assert statistics.interquartile_mean(np.array([100.0, 1, 2, 3, 4, 5, 6, -50])) == 3.5
+    assert statistics.interquartile_mean(np.array([7.0, 1.0, 4.0])) == 4.0  # 3/4 of a value: none
+
+
+def test_interval_covers_the_truth_about_95_times_in_100():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for i in range(200):
+        scores = rng.normal(2.0, 1.0, size=(4, 10))
+        found = statistics.interval_of_iqm(scores, seed=i, resamples=200)
+        assert found.low <= found.value <= found.high
+        hits += found.low <= 2.0 <= found.high
+    assert 175 <= hits <= 199
+
+
+def test_strata_are_not_mixed():
+    """Two tasks of constant scores: drawing among all would make an interval, within none."""
+    found = statistics.interval_of_iqm(np.array([[0.0] * 4, [10.0] * 4]))
+    assert found == (5.0, 5.0, 5.0)
+
+
+def test_probability_of_improvement_by_hand():
+    ours, theirs = np.array([1.0, 3.0]), np.array([2.0, 3.0])
+    # 1>2 no, 1>3 no, 3>2 yes, 3=3 half: 1.5 of 4
+    assert statistics.probability_of_improvement(ours, theirs).value == 1.5 / 4
+    better = statistics.probability_of_improvement(np.arange(5) + 10.0, np.arange(5.0))
+    assert better == (1.0, 1.0, 1.0)
+    two = statistics.probability_of_improvement(
+        np.array([[1.0, 1.0], [0.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 0.0]])
+    )
+    assert two.value == 0.75
+    with pytest.raises(ValueError, match="1 and of 2 tasks"):
+        statistics.probability_of_improvement(ours, np.zeros((2, 2)))

@@ -1,0 +1,52 @@
+"""The compilation cache: where it is, and that it changes nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from safecritic.run import compiled as device
+
+DIGEST = """
+import hashlib
+from probes import KeptPoint
+from safecritic import DDPG
+arrays, _ = DDPG(KeptPoint(), seed=0, learning_starts=20).learn(60).training.state()
+print(hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))).hexdigest())
+"""
+
+
+def test_the_folder_is_the_one_named_and_can_be_switched_off(monkeypatch, tmp_path):
+    monkeypatch.setenv("SAFECRITIC_CACHE", str(tmp_path / "here"))
+    found = device.cache_folder()
+    assert found is not None
+    assert found.parent == tmp_path / "here"
+    assert found.is_dir()
+    monkeypatch.setenv("SAFECRITIC_CACHE", "off")
+    assert device.cache_folder() is None
+
+
+def test_a_folder_that_cannot_be_made_is_done_without(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("SAFECRITIC_CACHE", str(tmp_path / "file" / "below"))
+    assert device.cache_folder() is None
+
+
+@pytest.mark.slow
+def test_a_run_from_the_cache_is_the_same_to_the_bit(tmp_path):
+    paths = os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+
+    def digest(cache: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            env=os.environ | {"PYTHONPATH": paths, "SAFECRITIC_CACHE": cache},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    digests = [digest(cache) for cache in ("off", str(tmp_path), str(tmp_path))]
+    assert list(tmp_path.rglob("*-cache"))
+    assert digests[0] == digests[1] == digests[2]

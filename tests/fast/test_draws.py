@@ -1,0 +1,29 @@
+"""The update's random numbers are those of ``jax.random``."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from safecritic.fast import draws
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (64, 8, 2)])
+def test_the_same_numbers_as_jax_random(shape):
+    for key in (jax.random.PRNGKey(3), jax.random.key(2**40 + 5)):
+        bits = jax.jit(draws.bits, static_argnums=1)(key, shape)
+        np.testing.assert_array_equal(bits, jax.random.bits(key, shape, jnp.uint32))
+        ours = jax.jit(draws.uniform, static_argnums=(1, 2, 3))(key, shape, -1.0, 1.0)
+        theirs = jax.random.uniform(key, shape, jnp.float32, -1.0, 1.0)
+        np.testing.assert_array_equal(ours, theirs)
+        normal = jax.jit(draws.normal, static_argnums=1)(key, shape)
+        np.testing.assert_allclose(normal, jax.random.normal(key, shape, jnp.float32), rtol=1e-6)
+
+
+def test_below_stays_below_and_reaches_all():
+    limit = 5
+    edges = jnp.array([0, 2**32 - 1], jnp.uint32)
+    np.testing.assert_array_equal(draws.below(edges, limit), [0, limit - 1])
+    np.testing.assert_array_equal(draws.below(edges, 1), 0)
+    found = np.asarray(draws.below(draws.bits(jax.random.PRNGKey(0), (50_000,)), limit))
+    np.testing.assert_allclose(np.bincount(found) / len(found), 1 / limit, atol=0.01)

@@ -1,0 +1,62 @@
+"""Many poses at once: the same observations and costs as one by one."""
+
+import numpy as np
+import pytest
+
+import safecritic
+from safecritic.tasks.car import poses
+from safecritic.tasks.car.env import FIRST_LIDAR
+from safecritic.tasks.car.model import CAR_HEIGHT
+
+TASKS = ["CarGoal1", "CarGoal2", "CarButton1", "CarButton2"]
+
+
+def scene(task: str) -> tuple:
+    env = safecritic.make(task)
+    env.reset(seed=3)
+    rng, extent = np.random.default_rng(0), env.arena.extent
+    places = rng.uniform(-extent, extent, (60, 2))
+    return env, np.column_stack([places, rng.choice([0.3, -1.2, 2.9], 60)])
+
+
+def put(env, pose: np.ndarray) -> np.ndarray:
+    """The environment's own observation with the car there."""
+    state = {"qpos": env.state["qpos"]}
+    x, y, heading = pose
+    turn = heading / 2
+    state["qpos"][:7] = x, y, CAR_HEIGHT, np.cos(turn), 0, 0, np.sin(turn)
+    obs, _ = env.reset(seed=3, options={"layout": env.layout, "state": state})
+    return obs
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_observations_are_those_of_a_reset_at_each_pose(task: str) -> None:
+    env, places = scene(task)
+    found, paid = poses.observations(env, places), poses.costs(env, places)
+    assert 0 < np.count_nonzero(paid) < len(paid)
+    for pose, obs, cost in zip(places, found, paid, strict=True):
+        own = put(env, pose)
+        np.testing.assert_allclose(obs[FIRST_LIDAR:], own[FIRST_LIDAR:], atol=1e-12)
+        np.testing.assert_allclose(obs[3:FIRST_LIDAR], own[3:FIRST_LIDAR], atol=1e-6)
+        touched = env._touched()
+        if touched is None or not touched.any():  # a push is felt by the accelerometer
+            np.testing.assert_allclose(obs[:3], own[:3], atol=1e-3)
+        assert cost == pytest.approx(env._cost(touched, {}))
+
+
+def test_the_simulation_is_as_before() -> None:
+    env, places = scene("CarGoal2")
+    poses.costs(env, places)
+    poses.observations(env, places)
+    found = [env.step(np.array([0.3, -0.2]))[0] for _ in range(5)]
+    env.reset(seed=3)
+    expected = [env.step(np.array([0.3, -0.2]))[0] for _ in range(5)]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_parked_gremlins_are_refused() -> None:
+    env, places = scene("CarButton1")
+    while not env._gremlins.parked.any():
+        env.step(np.zeros(2))
+    with pytest.raises(ValueError, match="reset first"):
+        poses.costs(env, places)
