@@ -24,9 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from safecritic import methods
+from safecritic.agents.interface import EnvSpec
+from safecritic.agents.settings import flatten
 from safecritic.evaluation.critic_quality import episode_figures
 from safecritic.evaluation.evaluate import Evaluation, Policy, evaluate
-from safecritic.networks import EnvSpec
 from safecritic.run import checkpoint
 from safecritic.run.callbacks import Progress, as_callback
 from safecritic.run.curves import draw_curves
@@ -69,13 +70,12 @@ class Agent:
         self.env, self.environment, self.config, self.seed = env, environment, config, seed
         spec = EnvSpec(**_with_tuples(environment["spec"]))
         method = methods.get(self.method)
+        functions = method.load_agent()
         self.training: Loop
         if method.on_policy:
-            self.training = OnPolicyTraining(
-                env, method.agent, config, spec, seed, environment["id"]
-            )
+            self.training = OnPolicyTraining(env, functions, config, spec, seed, environment["id"])
         else:
-            self.training = Training(env, method.agent, config, spec, seed, episode_figures)
+            self.training = Training(env, functions, config, spec, seed, episode_figures)
         self.run_folder: Path | None = None  # the run folder this agent writes to
         self._tables: dict[str, int] | None = None  # how long its tables are to be cut on resume
         self._policies: dict[bool, tuple[int, Policy]] = {}
@@ -148,7 +148,7 @@ class Agent:
             "title": methods.get(self.method).title,
             "task": self.environment["task"],
             "seed": self.seed,
-            "config": asdict(self.config),
+            "config": flatten(self.config),
             "environment": self.environment,
         }
 
@@ -288,8 +288,7 @@ class Agent:
                         f"{environment['spec'][size]}, {task} has {found['spec'][size]}"
                     )
             environment = found | {"spec": environment["spec"]}
-        settings = _with_tuples(content["config"])
-        config = methods.make_config(content["method"], None, False, **settings)
+        config = methods.make_config(content["method"], None, False, **content["config"])
         kind: Any = CLASSES[content["method"]]
         agent = kind.__new__(kind)
         agent._build(adapted, environment, config, content["seed"])

@@ -1,32 +1,69 @@
-"""The table of methods: name -> agent and settings. Nothing else tests a name."""
+"""THE table of methods, one row each. Imports no JAX.
 
-import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+Classes of the Python interface, exports, command line, report styles and the tables in the
+documentation come from here; nothing else tests a method's name. A method that is a new mix of
+parts is a new row; `register` adds one from outside the package.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from safecritic.agents import cpo, ddpg, pid_lag, rcpo, safety_critic
-from safecritic.agents.settings import Common
+from safecritic.agents import settings as settings_
+from safecritic.agents.settings import Settings
+from safecritic.names import suggest
 from safecritic.tasks.registry import TASKS
+
+
+class Style(NamedTuple):
+    """How a method looks in every figure."""
+
+    colour: str
+    dash: str = "solid"  # solid, dash, dot, dashdot
+    marker: str = "circle"  # circle, square, diamond, triangle, cross
+    width: float = 1.8
 
 
 @dataclass(frozen=True)
 class Method:
-    name: str
-    title: str
+    """One row of the table."""
+
+    name: str  # on the command line and in files
+    class_name: str  # in Python
+    title: str  # in tables and figures
     summary: str
-    agent: ModuleType
-    config: type[Common]
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    paper: Mapping[str, Any] = field(default_factory=dict)  # laid over the defaults
-    on_policy: bool = False  # learns from rollouts, not from a replay
-    steps: int = 60_000  # that solve CarGoal1
+    cost_model: str  # what it knows of the cost, for the table in the README
+    agent: str  # module with the agent's functions
+    settings: str  # class of its settings, in that module
+    parts: tuple[str, ...] = ()  # optional parts of the settings it has
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # laid over the settings' own
+    paper: Mapping[str, Any] = field(default_factory=dict)  # the paper's values, laid over those
+    on_policy: bool = False  # learns from rollouts, not from a replay buffer
+    steps: int = 60_000  # enough to solve CarGoal1
+    style: Style | None = None  # None: one is chosen
+
+    def load_agent(self) -> ModuleType:
+        """Import and return the agent."""
+        return importlib.import_module(self.agent)
+
+    def settings_type(self) -> type[Settings]:
+        """Import and return the class of its settings."""
+        return getattr(self.load_agent(), self.settings)
+
+    def setting_names(self) -> list[str]:
+        """Return the flat names of its settings, switches of its parts included."""
+        return settings_.setting_names(self.settings_type(), self.parts)
+
+    def part_fields(self) -> dict[str, set[str]]:
+        """Return the names of the settings of each part that such a method may have."""
+        return settings_.part_fields(self.settings_type())
 
 
 # The paper's printed settings where ours differ.
 PAPER: dict[str, Any] = {"actor_lr": 2e-3, "observation_scaling": "none", "costly_share": 0.0}
-PAPER_CRITIC: dict[str, Any] = {
+PAPER_CRITIC: dict[str, Any] = PAPER | {
     "safety_critics": 1,
     "safety_output": "linear",
     "safety_lr": 1e-3,
@@ -34,38 +71,51 @@ PAPER_CRITIC: dict[str, Any] = {
     "safety_n_step": 1,
     "sharpening": 1.0,
 }
-PAPER_SAFETY: dict[str, Any] = (
-    PAPER
-    | PAPER_CRITIC
-    | {
-        "reference": "batch",
-        "damping": 1e-6,
+PAPER_SAFETY: dict[str, Any] = PAPER_CRITIC | {
+    "kl_weight": 1e-6,
+    "rescale_actor_loss": False,
+    "multiplier_init": 1.0,
+}
+PAPER_PARTS: dict[str, dict[str, Any]] = {
+    "conservative": {
         "conservative_form": "printed",
         "conservative_weight": 1e-3,
         "conservative_share": 1.0,
         "push_data": True,
         "sigma_epsilon": 1e-6,
-        "kl_weight": 1e-6,
-        "rescale_actor_loss": False,
-        "multiplier_init": 1.0,
-        "tolerance": 0.3,
-        "screen_from": "ou",
-        "screen_spread": 0.2,
-        "refine_target": "cost",
-        "refine_clip": 0.0,
-    }
-)
+    },
+    "influence": {"reference": "batch", "damping": 1e-6},
+    "refinement": {"refine_target": "cost", "refine_clip": 0.0},
+    "screen": {"tolerance": 0.3, "screen_from": "ou", "screen_spread": 0.2},
+}
 
 
-def _safety(name: str, title: str, summary: str, **defaults: Any) -> Method:
+def safety_critic(
+    name: str,
+    class_name: str,
+    title: str,
+    summary: str,
+    cost_model: str,
+    style: Style | None,
+    parts: tuple[str, ...],
+    **defaults: Any,
+) -> Method:
+    """Return the row of a safety critic with these parts."""
+    paper = dict(PAPER_SAFETY)
+    for part in parts:
+        paper |= PAPER_PARTS[part]
     return Method(
         name,
+        class_name,
         title,
         summary,
-        agent=safety_critic,
-        config=safety_critic.SafetyCriticConfig,
+        cost_model,
+        agent="safecritic.agents.safety_critic",
+        settings="SafetyCriticSettings",
+        parts=parts,
         defaults=defaults,
-        paper=PAPER_SAFETY,
+        paper=paper,
+        style=style,
     )
 
 
@@ -73,99 +123,146 @@ _TABLE = (
     Method(
         "ddpg",
         "DDPG",
+        "DDPG",
         "deep deterministic policy gradient; looks at reward alone",
-        agent=ddpg,
-        config=ddpg.DDPGConfig,
+        "none: looks at reward alone",
+        agent="safecritic.agents.ddpg",
+        settings="DDPGSettings",
         paper=PAPER,
+        style=Style("#8c8c8c", "dot", "circle"),
     ),
     Method(
         "pid-lag",
+        "PIDLag",
         "PID-Lag",
         "DDPG with a cost critic and a multiplier driven by a PID controller",
-        agent=pid_lag,
-        config=pid_lag.PIDLagConfig,
-        paper=PAPER | PAPER_CRITIC,
+        "regression of the discounted cost; a PID controller moves the multiplier",
+        agent="safecritic.agents.pid_lag",
+        settings="PIDLagSettings",
+        paper=PAPER_CRITIC,
+        style=Style("#56b4e9", "dashdot", "square"),
     ),
     Method(
         "cpo",
         "CPO",
+        "CPO",
         "constrained policy optimisation: on-policy, each step within a trust region and the limit",
-        agent=cpo,
-        config=cpo.CPOConfig,
+        "a value of the cost; every step stays within a trust region and the limit",
+        agent="safecritic.agents.cpo",
+        settings="CPOSettings",
         paper={"observation_scaling": "none"},
         on_policy=True,
         steps=500_000,
+        style=Style("#0072b2", "dash", "diamond"),
     ),
     Method(
         "rcpo",
         "RCPO",
+        "RCPO",
         "reward constrained policy optimisation: DDPG on reward minus multiplier times cost",
-        agent=rcpo,
-        config=rcpo.RCPOConfig,
+        "none: learns from reward minus multiplier times cost",
+        agent="safecritic.agents.rcpo",
+        settings="RCPOSettings",
         paper=PAPER,
+        style=Style("#cc79a7", "dot", "triangle"),
     ),
-    _safety(
+    safety_critic(
         "sc",
         "SC",
+        "SC",
         "safety critic: Bellman regression of the cost, multiplier and screen",
-        objective="bellman",
+        "regression of the discounted cost",
+        Style("#e69f00", "dashdot", "square"),
+        ("screen",),
     ),
-    _safety(
+    safety_critic(
         "csc",
         "CSC",
+        "CSC",
         "conservative safety critic: other actions of the policy are taken to cost more",
-        objective="conservative",
+        "takes other actions of the policy to cost more",
+        Style("#d55e00", "dash", "diamond"),
+        ("conservative", "screen"),
         alternatives_from="policy",
     ),
-    _safety(
+    safety_critic(
         "usc-nr",
+        "USCNR",
         "USC (NR)",
         "uncertain safety critic without refinement: conservatism weighted by influence",
-        objective="uncertain",
+        "takes other actions to cost more where it is uncertain or costs are high",
+        Style("#009e73", "solid", "triangle"),
+        ("conservative", "influence", "screen"),
     ),
-    _safety(
+    safety_critic(
         "usc",
         "USC",
+        "USC",
         "uncertain safety critic: influence-weighted conservatism and refinement",
-        objective="uncertain",
-        refinement=True,
+        "and refines its least certain samples from their neighbours",
+        Style("#000000", "solid", "circle", 2.4),
+        ("conservative", "influence", "refinement", "screen"),
     ),
 )
 
 METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
 
 
-def suggest(name: str, known: Sequence[str]) -> str:
-    """What an unknown name may have meant, for its error."""
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
+def register(method: Method) -> None:
+    """Add a row to the table, as a package outside of this one does."""
+    if method.name in METHODS:
+        raise ValueError(f"there is a method {method.name!r} already: choose another name")
+    if method.class_name in {known.class_name for known in METHODS.values()}:
+        raise ValueError(f"there is a class {method.class_name!r} already: choose another name")
+    METHODS[method.name] = method
 
 
 def get(name: str) -> Method:
-    """The method of that name; an unknown name is answered with the nearest ones."""
-    found = METHODS.get(name.lower())
-    if found is None:
+    """Return the method of that name; an unknown name is answered with the nearest ones."""
+    method = METHODS.get(name.lower())
+    if method is None:
         raise ValueError(f"unknown method {name!r}: {suggest(name.lower(), list(METHODS))}")
-    return found
+    return method
 
 
 def make_config(
     name: str, task: str | None = None, paper_defaults: bool = False, **overrides: Any
 ) -> Any:
-    """The validated settings of a method: its defaults, the task's limit, then ``overrides``."""
+    """Return the checked settings of a method: its defaults, the task's limit, `overrides`."""
     method = get(name)
-    known = [f.name for f in fields(method.config)]
-    for key in overrides:
-        if key not in known:
-            raise ValueError(f"unknown setting {key!r} of {method.name}: {suggest(key, known)}")
-    chosen = dict(method.defaults)
+    _check_names(method, overrides)
+    flat = dict(method.defaults)
     if paper_defaults:
-        chosen |= method.paper
+        flat |= method.paper
     if task in TASKS:
-        chosen["cost_limit"] = TASKS[task].cost_limit
-    chosen |= overrides
-    if isinstance(chosen.get("hidden"), list):  # as read back from JSON
-        chosen["hidden"] = tuple(chosen["hidden"])
-    config = method.config(**chosen)
-    method.agent.validate(config)
-    return config
+        flat["cost_limit"] = TASKS[task].cost_limit
+    flat |= overrides
+    for part, names in method.part_fields().items():
+        if part not in method.parts:
+            flat.pop(part, None)  # False, by `_check_names`
+        elif flat.get(part, True) is False:
+            given = sorted(names & overrides.keys())
+            if given:
+                raise ValueError(
+                    f"{given[0]} is a setting of the {part} part, which is switched off: "
+                    f"leave out one of the two (--no-{part}, --{given[0].replace('_', '-')})"
+                )
+            flat = {key: value for key, value in flat.items() if key not in names}
+    return settings_.build(method.settings_type(), method.parts, flat)
+
+
+def _check_names(method: Method, given: Mapping[str, Any]) -> None:
+    """Refuse settings the method does not have, with the reason."""
+    known = method.setting_names()
+    parts = method.part_fields()
+    for key in given:
+        if key in known or (key in parts and given[key] is False):
+            continue
+        for part, names in parts.items():
+            if key == part or key in names:
+                having = [m.name for m in METHODS.values() if part in m.parts]
+                raise ValueError(
+                    f"{key} belongs to the {part} part, which {method.name} does not have: "
+                    f"use it with {', '.join(having)}"
+                )
+        raise ValueError(f"unknown setting {key!r} of {method.name}: {suggest(key, known)}")

@@ -1,6 +1,6 @@
 """Replay buffer on the device: a ring of transitions, as one frozen pytree.
 
-``sample`` draws uniformly, or a fixed share from the transitions with cost, sums rewards and costs
+`sample` draws uniformly, or a fixed share from the transitions with cost, sums rewards and costs
 over n steps, and says where the refinement finds neighbours (Eq. 8).
 """
 
@@ -39,7 +39,7 @@ class Replay(NamedTuple):
 
 
 class Neighbourhood(NamedTuple):
-    """Where neighbours of the batch are looked for: around each sample and in a block for all.
+    """Where to look for neighbours of the batch: around each sample and in one block for all.
 
     The rows are read when it is known whose neighbours are wanted.
     """
@@ -62,7 +62,7 @@ class Batch(NamedTuple):
 
 
 class Sampling(Protocol):
-    """The settings ``sample`` reads; every agent's config has them."""
+    """The settings `sample` reads; every agent's config has them."""
 
     @property
     def batch_size(self) -> int: ...
@@ -148,9 +148,9 @@ def _take(store: jax.Array, index: jax.Array) -> jax.Array:
 
 
 def draw(replay: Replay, bits: jax.Array, batch_size: int, costly_share: float) -> jax.Array:
-    """Rows (B,): uniform, the first ``costly_share`` of them among rows with cost > 0, if any.
+    """Rows (B,): uniform, the first `costly_share` of them among rows with cost > 0, if any.
 
-    ``bits`` are random, one for each row and one more for each costly row.
+    `bits` are random, one for each row and one more for each costly row.
     """
     rows = below(bits[:batch_size], replay.size)
     number = round(costly_share * batch_size)
@@ -170,10 +170,10 @@ class _Window(NamedTuple):
 
 
 def n_step(replay: Replay, rows: jax.Array, signal: jax.Array, n: int, gamma: float) -> _Window:
-    """Discounted sum of ``signal`` over up to n steps, the state after them and its discount.
+    """Discounted sum of `signal` over up to n steps, the state after them and its discount.
 
     A window ends with its episode (terminated or truncated) and at the newest row; only
-    ``terminated`` takes the bootstrap away.
+    `terminated` takes the bootstrap away.
     """
     capacity = replay.cost.shape[0]
     newer = (replay.cursor - 1 - rows) % capacity  # rows written after this one
@@ -193,7 +193,7 @@ def n_step(replay: Replay, rows: jax.Array, signal: jax.Array, n: int, gamma: fl
 
 
 def neighbourhood(replay: Replay, bits: jax.Array, number: int) -> Neighbourhood:
-    """With a random block of ``number`` rows, as far as there are so many."""
+    """Return where neighbours are looked for, with a random block of up to `number` rows."""
     last = jnp.maximum(replay.size - number, 0)
     return Neighbourhood(replay, below(bits, last + 1))
 
@@ -206,51 +206,51 @@ class Candidates(NamedTuple):
     index: jax.Array  # type: ignore[assignment]
 
 
-def around(near: Neighbourhood, rows: jax.Array, reach: int) -> Candidates:
-    """The ``reach`` rows on either side of each row (n,): (n, 2 reach).
+def window(neighbourhood: Neighbourhood, rows: jax.Array, reach: int) -> Candidates:
+    """Return the `reach` rows on either side of each row (n,): (n, 2 reach).
 
     In tasks whose layout changes with the episode the nearest rows are mostly those written just
     before and after.
     """
     offsets = [*range(-reach, 0), *range(1, reach + 1)]
     index = rows[:, None] + jnp.array(offsets, jnp.int32)
-    stored = (index >= 0) & (index < near.store.size)
+    stored = (index >= 0) & (index < neighbourhood.store.size)
     safe = jnp.where(stored, index, 0)
     return Candidates(
-        obs=_take(near.store.obs, safe),
-        action=_take(near.store.action, safe),
+        obs=_take(neighbourhood.store.obs, safe),
+        action=_take(neighbourhood.store.action, safe),
         index=jnp.where(stored, index, -1),
     )
 
 
-def block(near: Neighbourhood, number: int) -> Candidates:
-    """``number`` consecutive rows, which add other episodes."""
-    store = near.store
+def block(neighbourhood: Neighbourhood, number: int) -> Candidates:
+    """Return `number` consecutive rows, which add other episodes."""
+    store = neighbourhood.store
     number = min(number, len(store.cost))
-    index = near.start + jnp.arange(number, dtype=jnp.int32)
+    index = neighbourhood.start + jnp.arange(number, dtype=jnp.int32)
     return Candidates(
-        obs=jax.lax.dynamic_slice_in_dim(store.obs, near.start, number),
-        action=jax.lax.dynamic_slice_in_dim(store.action, near.start, number),
+        obs=jax.lax.dynamic_slice_in_dim(store.obs, neighbourhood.start, number),
+        action=jax.lax.dynamic_slice_in_dim(store.action, neighbourhood.start, number),
         index=jnp.where(index < store.size, index, -1),
     )
 
 
 def transitions(replay: Replay, rows: jax.Array) -> Transition:
-    """The transitions in the rows (any shape)."""
+    """Return the transitions in the rows (any shape)."""
     return Transition(*(_take(getattr(replay, name), rows) for name in Transition._fields))
 
 
 def sample(replay: Replay, key: jax.Array, config: Sampling) -> Batch:
-    """A batch, with where to find neighbours if the config's ``neighbour_block`` is above 0."""
+    """Draw a batch; it says where neighbours are if the config's `neighbour_block` is above 0."""
     gamma = config.gamma
     bits = draws.bits(key, (2 * config.batch_size + 1,))
     rows = draw(replay, bits, config.batch_size, config.costly_share)
     reward = n_step(replay, rows, replay.reward, config.n_step, gamma)
     same = config.safety_n_step == config.n_step
     cost = n_step(replay, rows, replay.cost, config.safety_n_step, gamma)
-    near = None
+    neighbours = None
     if config.neighbour_block > 0:
-        near = neighbourhood(replay, bits[-1], config.neighbour_block)
+        neighbours = neighbourhood(replay, bits[-1], config.neighbour_block)
     return Batch(
         obs=_take(replay.obs, rows),
         action=_take(replay.action, rows),
@@ -261,5 +261,5 @@ def sample(replay: Replay, key: jax.Array, config: Sampling) -> Batch:
         cost_next_obs=None if same else cost.next_obs,
         cost_discount=None if same else cost.discount,
         index=rows,
-        neighbours=near,
+        neighbours=neighbours,
     )

@@ -2,7 +2,7 @@
 
     rollouts    of the present Gaussian policy, in several environments
     advantages  of reward and cost by GAE, from two value networks
-    policy      the constrained step (``trust_region.py``) and its line search
+    policy      the constrained step (`trust_region.py`) and its line search
     values      regression on the GAE returns, a few epochs of Adam
 
 The constraint. Its paper bounds the discounted cost: J_C + E[A_C] / (1 - gamma) <= d, the factor
@@ -15,7 +15,7 @@ linear features; observations scaled by their running mean and spread.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,38 +24,67 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from safecritic import networks, trust_region
-from safecritic.agents import settings as common
-from safecritic.agents.settings import Common, Scaler
+from safecritic.agents import scaling
+from safecritic.agents.interface import Carry, EnvSpec, Metrics
+from safecritic.agents.scaling import Scaler
+from safecritic.agents.settings import (
+    Settings,
+    require,
+    require_not_negative,
+    require_positive,
+    require_share,
+)
 from safecritic.critics import bellman
-from safecritic.networks import EnvSpec, Params
+from safecritic.networks import Params
 from safecritic.trust_region import Trial
-
-Metrics = dict[str, jax.Array]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CPOConfig(Common):
+class CPOSettings(Settings):
     """Settings of CPO."""
+
+    TITLE: ClassVar[str] = "trust region"
 
     gamma: float = 0.99  # discount of reward and cost
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers of every network
-    batch_size: int = 128  # of the value regression
-    rollout_steps: int = 8_000  # between two updates, over all environments
-    rollout_envs: int = 8  # environments
+    batch_size: int = 128  # samples per step of the value regression
+    rollout_steps: int = 8_000  # steps between two updates, over all environments
+    rollout_envs: int = 8  # environments stepped together
     rollout_workers: int = 0  # processes that step them; 0: one per core; no effect on results
-    gae_lambda: float = 0.97  # of the reward's advantages
-    cost_gae_lambda: float = 0.97  # of the cost's
+    gae_lambda: float = 0.97  # GAE's lambda for the reward
+    cost_gae_lambda: float = 0.97  # GAE's lambda for the cost
     max_kl: float = 0.01  # size of the trust region
-    cg_iterations: int = 10  # of conjugate gradients
+    cg_iterations: int = 10  # iterations of conjugate gradients
     cg_damping: float = 0.1  # added to the Fisher matrix
-    backtrack: float = 0.8  # by which the line search shrinks a step
+    backtrack: float = 0.8  # factor by which the line search shrinks a step
     line_search_steps: int = 10  # tries before no step is taken
-    value_epochs: int = 8  # of the value regression, per rollout
+    value_epochs: int = 8  # epochs of the value regression, per rollout
     std_init: float = 0.6  # spread of the policy at the start
 
     @property
     def warm_up(self) -> int:
         return 0
+
+    def check(self) -> None:
+        super().check()
+        require_positive(
+            self,
+            *("rollout_steps", "rollout_envs", "max_kl", "cg_iterations", "line_search_steps"),
+            *("value_epochs", "std_init"),
+        )
+        require_not_negative(self, "cg_damping", "rollout_workers")
+        require_share(self, "gae_lambda", "cost_gae_lambda")
+        require(0 < self.backtrack < 1, "backtrack", "between 0 and 1", self.backtrack)
+        if self.rollout_steps % self.rollout_envs:
+            raise ValueError(
+                f"rollout_steps {self.rollout_steps} must be a multiple of rollout_envs "
+                f"{self.rollout_envs}: each takes the same number (--rollout-steps)"
+            )
+        if self.batch_size > self.rollout_steps:
+            raise ValueError(
+                f"batch_size {self.batch_size} exceeds rollout_steps {self.rollout_steps}: "
+                "no batch could be drawn (--batch-size, --rollout-steps)"
+            )
 
 
 class Policy(NamedTuple):
@@ -88,29 +117,6 @@ class Rollout(NamedTuple):
     episode_length: jax.Array
 
 
-def validate(config: CPOConfig) -> None:
-    """Refuse settings no run could start with."""
-    common.validate_common(config)
-    common.require_positive(
-        config,
-        *("rollout_steps", "rollout_envs", "max_kl", "cg_iterations", "line_search_steps"),
-        *("value_epochs", "std_init"),
-    )
-    common.require_not_negative(config, "cg_damping", "rollout_workers")
-    common.require_share(config, "gae_lambda", "cost_gae_lambda")
-    common.require(0 < config.backtrack < 1, "backtrack", "between 0 and 1", config.backtrack)
-    if config.rollout_steps % config.rollout_envs:
-        raise ValueError(
-            f"rollout_steps {config.rollout_steps} must be a multiple of rollout_envs "
-            f"{config.rollout_envs}: each takes the same number (--rollout-steps)"
-        )
-    if config.batch_size > config.rollout_steps:
-        raise ValueError(
-            f"batch_size {config.batch_size} exceeds rollout_steps {config.rollout_steps}: "
-            "no batch could be drawn (--batch-size, --rollout-steps)"
-        )
-
-
 # Advantages
 
 
@@ -123,16 +129,16 @@ def advantages(
     gamma: float,
     lam: float,
 ) -> jax.Array:
-    """GAE along the last axis: sum of (gamma lam)^k delta up to the end of the episode.
+    """Return GAE along the last axis: sum of (gamma lam)^k delta up to the end of the episode.
 
-    ``terminated`` takes the bootstrap away; a truncated episode and the end of the rollout keep it.
+    `terminated` takes the bootstrap away; a truncated episode and the end of the rollout keep it.
     """
     delta = signal + gamma * jnp.where(terminated, 0.0, next_value) - value
     follow = gamma * lam * (1.0 - (terminated | truncated).astype(delta.dtype))
 
     def back(ahead: jax.Array, here: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        found = here[0] + here[1] * ahead
-        return found, found
+        advantage = here[0] + here[1] * ahead
+        return advantage, advantage
 
     first = jnp.zeros(delta.shape[:-1], delta.dtype)
     steps = (jnp.moveaxis(delta, -1, 0), jnp.moveaxis(follow, -1, 0))
@@ -143,19 +149,19 @@ def advantages(
 
 
 def outputs(policy: Policy, obs: jax.Array) -> jax.Array:
-    """Means and log spreads (N, 2A)."""
+    """Return means and log spreads (N, 2A)."""
     mean = networks.forward(policy.mean, obs, jnp.tanh, jnp.matmul)
     return jnp.concatenate([mean, jnp.broadcast_to(policy.log_std, mean.shape)], axis=-1)
 
 
 def log_density(out: jax.Array, action: jax.Array) -> jax.Array:
-    """Of the Gaussian, without its constant, which ratios do not see."""
+    """Return the log density of the Gaussian, without the constant that cancels in ratios."""
     mean, log_std = jnp.split(out, 2, axis=-1)
     return -jnp.sum(0.5 * ((action - mean) * jnp.exp(-log_std)) ** 2 + log_std, axis=-1)
 
 
 def divergence(old: jax.Array, new: jax.Array) -> jax.Array:
-    """KL(old, new) of the Gaussians, mean over states."""
+    """Return KL(old, new) of the Gaussians, mean over states."""
     (mean_0, log_0), (mean_1, log_1) = (jnp.split(x, 2, axis=-1) for x in (old, new))
     ratio = (jnp.exp(2.0 * log_0) + (mean_0 - mean_1) ** 2) * jnp.exp(-2.0 * log_1)
     return jnp.sum(log_1 - log_0 + 0.5 * ratio - 0.5, axis=-1).mean()
@@ -168,9 +174,9 @@ def policy_step(
     gain: jax.Array,
     cost_gain: jax.Array,
     over: jax.Array,
-    config: CPOConfig,
+    config: CPOSettings,
 ) -> tuple[Policy, Metrics]:
-    """The constrained step and its line search; ``over`` is c, cost above the limit per step."""
+    """Take the constrained step and its line search; `over` is c, cost above the limit per step."""
     flat, unravel = ravel_pytree(policy)
     old = outputs(policy, obs)
     old_density = log_density(old, action)
@@ -188,20 +194,20 @@ def policy_step(
         lambda flat: outputs(unravel(flat), obs), flat, precision, config.cg_damping
     )
     step = trust_region.constrained_step(product, g, b, over, config.max_kl, config.cg_iterations)
-    found = trust_region.line_search(
+    result = trust_region.line_search(
         measure, flat, step, over, config.max_kl, config.backtrack, config.line_search_steps
     )
     metrics = {
-        "policy/kl": found.trial.kl,
-        "policy/reward_gain": found.trial.reward,
-        "policy/cost_gain": found.trial.cost,
+        "policy/kl": result.trial.kl,
+        "policy/reward_gain": result.trial.reward,
+        "policy/cost_gain": result.trial.cost,
         "policy/case": step.case.astype(jnp.float32),
-        "policy/share": found.share,
+        "policy/share": result.share,
         "policy/std": jnp.exp(policy.log_std).mean(),
         "dual/nu": step.nu,
         "dual/lambda": step.lam,
     }
-    return unravel(found.flat), metrics
+    return unravel(result.flat), metrics
 
 
 # Values
@@ -216,15 +222,20 @@ def value_loss(params: Params, obs: jax.Array, returns: jax.Array) -> jax.Array:
 
 
 def fit_value(
-    params: Params, opt: Any, key: jax.Array, obs: jax.Array, returns: jax.Array, config: CPOConfig
+    params: Params,
+    opt: Any,
+    key: jax.Array,
+    obs: jax.Array,
+    returns: jax.Array,
+    config: CPOSettings,
 ) -> tuple[Params, Any, jax.Array]:
-    """Epochs of Adam on batches without replacement; the mean loss of the last epoch."""
+    """Fit a value network by epochs of Adam; return it with the mean loss of the last epoch."""
     batches = len(obs) // config.batch_size
 
     def one(carry: Any, rows: jax.Array) -> Any:
         params, opt = carry
         loss, gradient = jax.value_and_grad(value_loss)(params, obs[rows], returns[rows])
-        return common.adam_step(params, gradient, opt, config.critic_lr), loss
+        return networks.adam_step(params, gradient, opt, config.critic_lr), loss
 
     def epoch(carry: Any, key: jax.Array) -> Any:
         order = jax.random.permutation(key, len(obs))[: batches * config.batch_size]
@@ -239,23 +250,25 @@ def fit_value(
 # Update
 
 
-def update(state: CPOState, rollout: Rollout, config: CPOConfig) -> tuple[CPOState, Metrics]:
-    """One iteration: advantages, policy step, value regressions, observation scale."""
+def update(state: CPOState, rollout: Rollout, config: CPOSettings) -> tuple[CPOState, Metrics]:
+    """Take one iteration: advantages, policy step, value regressions, observation scale."""
     key, key_reward, key_cost = jax.random.split(state.key, 3)
 
     def scaled(obs: jax.Array) -> jax.Array:
-        return common.scale(state.scaler, obs, config.observation_scaling)
+        return scaling.scale(state.scaler, obs, config.observation_scaling)
 
     obs, next_obs = scaled(rollout.obs), scaled(rollout.next_obs)
     ends = (rollout.terminated, rollout.truncated)
 
-    def judged(params: Params, signal: jax.Array, lam: float) -> tuple[jax.Array, jax.Array]:
+    def advantage_and_return(
+        params: Params, signal: jax.Array, lam: float
+    ) -> tuple[jax.Array, jax.Array]:
         now, then = value(params, obs), value(params, next_obs)
-        found = advantages(signal, now, then, *ends, config.gamma, lam)
-        return found.ravel(), (found + now).ravel()
+        ahead = advantages(signal, now, then, *ends, config.gamma, lam)
+        return ahead.ravel(), (ahead + now).ravel()
 
-    gain, returns = judged(state.reward, rollout.reward, config.gae_lambda)
-    cost_gain, cost_returns = judged(state.cost, rollout.cost, config.cost_gae_lambda)
+    gain, returns = advantage_and_return(state.reward, rollout.reward, config.gae_lambda)
+    cost_gain, cost_returns = advantage_and_return(state.cost, rollout.cost, config.cost_gae_lambda)
     flat_obs = obs.reshape(-1, obs.shape[-1])
     flat_action = rollout.action.reshape(-1, rollout.action.shape[-1])
     over = (rollout.episode_cost - config.cost_limit) / rollout.episode_length
@@ -281,7 +294,7 @@ def update(state: CPOState, rollout: Rollout, config: CPOConfig) -> tuple[CPOSta
         reward_opt=reward_opt,
         cost_opt=cost_opt,
         # only now: the policy that acted saw the old scale
-        scaler=common.scaler_update_many(state.scaler, rollout.obs.reshape(flat_obs.shape)),
+        scaler=scaling.scaler_update_many(state.scaler, rollout.obs.reshape(flat_obs.shape)),
         key=key,
         step=state.step + 1,
     )
@@ -297,7 +310,7 @@ def update(state: CPOState, rollout: Rollout, config: CPOConfig) -> tuple[CPOSta
 # Init and act
 
 
-def init(key: jax.Array, spec: EnvSpec, config: CPOConfig) -> CPOState:
+def init(key: jax.Array, spec: EnvSpec, config: CPOSettings) -> CPOState:
     key, key_policy, key_reward, key_cost = jax.random.split(key, 4)
     mean = networks.init(key_policy, (spec.obs_dim, *config.hidden, spec.action_dim))
     log_std = jnp.full(spec.action_dim, np.log(config.std_init), jnp.float32)
@@ -309,16 +322,16 @@ def init(key: jax.Array, spec: EnvSpec, config: CPOConfig) -> CPOState:
         cost=cost,
         reward_opt=optax.adam(config.critic_lr).init(reward),
         cost_opt=optax.adam(config.critic_lr).init(cost),
-        scaler=common.scaler_init(spec),
+        scaler=scaling.scaler_init(spec),
         key=key,
         step=jnp.zeros((), jnp.int32),
     )
 
 
 def act(
-    state: CPOState, obs: jax.Array, config: CPOConfig, explore: bool
-) -> tuple[jax.Array, dict[str, jax.Array], Metrics]:
-    """The action (A,) for one observation: the mean, or a draw."""
+    state: CPOState, obs: jax.Array, config: CPOSettings, explore: bool
+) -> tuple[jax.Array, Carry, Metrics]:
+    """Return the action (A,) for one observation: the mean, or a draw."""
     action = policy(state, obs[None], config)[0]
     if not explore:
         return jnp.clip(action, -1.0, 1.0), {"key": state.key}, {}
@@ -328,13 +341,13 @@ def act(
     return jnp.clip(noisy, -1.0, 1.0), {"key": key}, {}
 
 
-def values(state: CPOState, obs: jax.Array, action: jax.Array, config: CPOConfig) -> Metrics:
-    """The values of observations (N, O) under the policy, whatever the action."""
-    obs = common.scale(state.scaler, obs, config.observation_scaling)
+def values(state: CPOState, obs: jax.Array, action: jax.Array, config: CPOSettings) -> Metrics:
+    """Return the values of observations (N, O) under the policy, whatever the action."""
+    obs = scaling.scale(state.scaler, obs, config.observation_scaling)
     return {"v_reward": value(state.reward, obs), "v_cost": value(state.cost, obs)}
 
 
-def policy(state: CPOState, obs: jax.Array, config: CPOConfig) -> jax.Array:
-    """The policy's means (N, A), not clipped."""
-    obs = common.scale(state.scaler, obs, config.observation_scaling)
+def policy(state: CPOState, obs: jax.Array, config: CPOSettings) -> jax.Array:
+    """Return the policy's means (N, A), not clipped."""
+    obs = scaling.scale(state.scaler, obs, config.observation_scaling)
     return networks.forward(state.policy.mean, obs, jnp.tanh, jnp.matmul)

@@ -9,7 +9,7 @@
 RCPO and PID-Lag use these functions on states that have DDPG's parts and more.
 
 Deviations from the paper: the actor's step is 3e-4 and observations are scaled by their running
-mean and spread. ``cost_limit`` plays no part in learning; it is there for the report.
+mean and spread. `cost_limit` plays no part in learning; it is there for the report.
 """
 
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ import jax.numpy as jnp
 import optax
 
 from safecritic import networks
-from safecritic.agents import settings as common
-from safecritic.agents.settings import OffPolicy, Scaler
+from safecritic.agents import scaling
+from safecritic.agents.interface import Carry, EnvSpec, Metrics
+from safecritic.agents.scaling import Scaler
+from safecritic.agents.settings import OffPolicySettings
 from safecritic.critics import bellman
-from safecritic.networks import EnvSpec, Params
+from safecritic.networks import Params
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch
 
-Metrics = dict[str, jax.Array]
-
 
 @dataclass(frozen=True, kw_only=True)
-class DDPGConfig(OffPolicy):
+class DDPGSettings(OffPolicySettings):
     """Settings of DDPG: those of every method with a replay."""
 
 
@@ -48,10 +48,6 @@ class DDPGState(NamedTuple):
     step: jax.Array
 
 
-def validate(config: DDPGConfig) -> None:
-    common.validate(config)
-
-
 def reward_loss(
     params: Params, obs: jax.Array, action: jax.Array, targets: jax.Array
 ) -> tuple[jax.Array, Metrics]:
@@ -65,33 +61,33 @@ def actor_loss(params: Params, reward: Params, obs: jax.Array) -> tuple[jax.Arra
     return value, {"actor/loss": value}
 
 
-def reward_step(state: Any, batch: Batch, config: OffPolicy) -> tuple[Params, Any, Metrics]:
-    """One step of Adam on the reward critic, of any state that has DDPG's parts."""
-    obs = common.scale(state.scaler, batch.obs, config.observation_scaling)
-    next_obs = common.scale(state.scaler, batch.next_obs, config.observation_scaling)
+def reward_step(state: Any, batch: Batch, config: OffPolicySettings) -> tuple[Params, Any, Metrics]:
+    """Take one step of Adam on the reward critic of any state that has DDPG's parts."""
+    obs = scaling.scale(state.scaler, batch.obs, config.observation_scaling)
+    next_obs = scaling.scale(state.scaler, batch.next_obs, config.observation_scaling)
     next_action = networks.actor(state.target_actor, next_obs)
     q_next = networks.critic(state.target_reward, next_obs, next_action)
     targets = bellman.target(batch.reward, batch.discount, q_next)
     gradient, metrics = jax.grad(reward_loss, has_aux=True)(
         state.reward, obs, batch.action, targets
     )
-    reward, opt = common.adam_step(state.reward, gradient, state.reward_opt, config.critic_lr)
+    reward, opt = networks.adam_step(state.reward, gradient, state.reward_opt, config.critic_lr)
     return reward, opt, metrics
 
 
-def update(state: Any, batch: Batch, config: OffPolicy) -> tuple[Any, Metrics]:
-    """One step of critic, actor and targets on a batch."""
-    obs = common.scale(state.scaler, batch.obs, config.observation_scaling)
+def update(state: Any, batch: Batch, config: OffPolicySettings) -> tuple[Any, Metrics]:
+    """Take one step of critic, actor and targets on a batch."""
+    obs = scaling.scale(state.scaler, batch.obs, config.observation_scaling)
     reward, reward_opt, reward_metrics = reward_step(state, batch, config)
 
     gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(state.actor, reward, obs)
-    actor, actor_opt = common.adam_step(state.actor, gradient, state.actor_opt, config.actor_lr)
+    actor, actor_opt = networks.adam_step(state.actor, gradient, state.actor_opt, config.actor_lr)
 
     state = state._replace(
         actor=actor,
         reward=reward,
-        target_actor=networks.track(state.target_actor, actor, config.tau),
-        target_reward=networks.track(state.target_reward, reward, config.tau),
+        target_actor=networks.update_target(state.target_actor, actor, config.tau),
+        target_reward=networks.update_target(state.target_reward, reward, config.tau),
         actor_opt=actor_opt,
         reward_opt=reward_opt,
         step=state.step + 1,
@@ -99,7 +95,7 @@ def update(state: Any, batch: Batch, config: OffPolicy) -> tuple[Any, Metrics]:
     return state, reward_metrics | actor_metrics
 
 
-def init(key: jax.Array, spec: EnvSpec, config: OffPolicy) -> DDPGState:
+def init(key: jax.Array, spec: EnvSpec, config: OffPolicySettings) -> DDPGState:
     key, key_actor, key_reward = jax.random.split(key, 3)
     actor = networks.init(key_actor, (spec.obs_dim, *config.hidden, spec.action_dim))
     reward = networks.init(key_reward, (spec.obs_dim + spec.action_dim, *config.hidden, 1))
@@ -111,7 +107,7 @@ def init(key: jax.Array, spec: EnvSpec, config: OffPolicy) -> DDPGState:
         target_reward=jax.tree.map(jnp.copy, reward),
         actor_opt=optax.adam(config.actor_lr).init(actor),
         reward_opt=optax.adam(config.critic_lr).init(reward),
-        scaler=common.scaler_init(spec),
+        scaler=scaling.scaler_init(spec),
         noise=jnp.zeros(spec.action_dim, jnp.float32),
         key=key,
         step=jnp.zeros((), jnp.int32),
@@ -119,9 +115,9 @@ def init(key: jax.Array, spec: EnvSpec, config: OffPolicy) -> DDPGState:
 
 
 def act(
-    state: Any, obs: jax.Array, config: OffPolicy, explore: bool
-) -> tuple[jax.Array, dict[str, jax.Array], Metrics]:
-    """The action (A,) for one observation, and the parts of the state that acting changes."""
+    state: Any, obs: jax.Array, config: OffPolicySettings, explore: bool
+) -> tuple[jax.Array, Carry, Metrics]:
+    """Return the action (A,) for one observation, and the parts of the state it changes."""
     action = policy(state, obs[None], config)[0]
     if not explore:
         return action, {"key": state.key, "noise": state.noise}, {}
@@ -131,21 +127,21 @@ def act(
 
 
 def observe(state: Any, obs: jax.Array) -> Any:
-    return state._replace(scaler=common.scaler_update(state.scaler, obs))
+    return state._replace(scaler=scaling.scaler_update(state.scaler, obs))
 
 
 def end_episode(
-    state: DDPGState, episode_cost: jax.Array, config: DDPGConfig
+    state: DDPGState, episode_cost: jax.Array, config: DDPGSettings
 ) -> tuple[DDPGState, Metrics]:
     return state._replace(noise=jnp.zeros_like(state.noise)), {}
 
 
-def values(state: Any, obs: jax.Array, action: jax.Array, config: OffPolicy) -> Metrics:
-    """Q_R of observations (N, O) and actions (N, A)."""
-    obs = common.scale(state.scaler, obs, config.observation_scaling)
+def values(state: Any, obs: jax.Array, action: jax.Array, config: OffPolicySettings) -> Metrics:
+    """Return Q_R of observations (N, O) and actions (N, A)."""
+    obs = scaling.scale(state.scaler, obs, config.observation_scaling)
     return {"q_reward": networks.critic(state.reward, obs, action)}
 
 
-def policy(state: Any, obs: jax.Array, config: OffPolicy) -> jax.Array:
-    """The actor's actions (N, A), without noise."""
-    return networks.actor(state.actor, common.scale(state.scaler, obs, config.observation_scaling))
+def policy(state: Any, obs: jax.Array, config: OffPolicySettings) -> jax.Array:
+    """Return the actor's actions (N, A), without noise."""
+    return networks.actor(state.actor, scaling.scale(state.scaler, obs, config.observation_scaling))

@@ -3,15 +3,15 @@
     reward critic  as in DDPG
     cost critic    minimise 1/2 (Q_C(s, a) - y)^2, y = c + gamma Q_C'(s', pi'(s'))
     actor          minimise (-Q_R(s, pi(s)) + multiplier Q_C(s, pi(s))) / (1 + multiplier)
-    multiplier     a PID controller on the episodes' cost above the limit (``duals.pid_step``)
+    multiplier     a PID controller on the episodes' cost above the limit (`multiplier.pid_step`)
 
 Deviations from its paper: DDPG in the place of PPO, so the controller moves once per episode and
 not once per batch of rollouts, and the gains are smaller to match. The cost critic is the one of SC
-(``agents/cost_critic.py``): the two differ in the multiplier, the rescaling, the KL and the screen.
+(`agents/cost_critic.py`): the two differ in the multiplier, the rescaling, the KL and the screen.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,34 +19,42 @@ import optax
 
 from safecritic import networks
 from safecritic.agents import cost_critic, ddpg
-from safecritic.agents import settings as common
-from safecritic.agents.cost_critic import CostCriticConfig, scaled, sharpened
+from safecritic.agents.cost_critic import CostCriticSettings, actor_inputs, critic_inputs
 from safecritic.agents.ddpg import observe, policy
-from safecritic.agents.settings import Scaler
+from safecritic.agents.interface import Carry, EnvSpec, Metrics
+from safecritic.agents.scaling import Scaler
+from safecritic.agents.settings import require, require_not_negative, require_positive
 from safecritic.critics import bellman
-from safecritic.critics import multiplier as duals
-from safecritic.critics.multiplier import PID, Gains
-from safecritic.networks import EnvSpec, Members, Params
+from safecritic.critics.multiplier import PID, Gains, pid_init, pid_step
+from safecritic.networks import Members, Params
 from safecritic.replay import Batch
 
-__all__ = ["act", "end_episode", "init", "observe", "policy", "update", "validate", "values"]
-
-Metrics = dict[str, jax.Array]
+__all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PIDLagConfig(CostCriticConfig):
+class PIDLagSettings(CostCriticSettings):
     """Settings of PID-Lag."""
 
+    TITLE: ClassVar[str] = "multiplier"
+
     kp: float = 0.05  # gain of the smoothed cost above the limit
-    ki: float = 1e-3  # of its integral, per episode
-    kd: float = 0.01  # of the rise of the smoothed cost
+    ki: float = 1e-3  # gain of its integral, per episode
+    kd: float = 0.01  # gain of the rise of the smoothed cost
     p_smoothing: float = 0.95  # weight of the old average; its authors' code
     d_smoothing: float = 0.95  # the same for the derivative; its authors' code
     derivative_delay: int = 10  # episodes over which the rise is taken; its authors' code
     integral_max: float = 100.0  # largest integral
     multiplier_init: float = 0.0  # integral at the start
     rescale_actor_loss: bool = True  # divide by 1 + multiplier
+
+    def check(self) -> None:
+        super().check()
+        require_not_negative(self, "kp", "ki", "kd", "multiplier_init")
+        require_positive(self, "derivative_delay", "integral_max")
+        for name in ("p_smoothing", "d_smoothing"):
+            weight = getattr(self, name)
+            require(0 <= weight < 1, name, "in [0, 1)", weight)
 
     @property
     def gains(self) -> Gains:
@@ -79,29 +87,19 @@ class PIDLagState(NamedTuple):
     step: jax.Array
 
 
-def validate(config: PIDLagConfig) -> None:
-    """Refuse settings no run could start with."""
-    cost_critic.validate(config)
-    common.require_not_negative(config, "kp", "ki", "kd", "multiplier_init")
-    common.require_positive(config, "derivative_delay", "integral_max")
-    for name in ("p_smoothing", "d_smoothing"):
-        weight = getattr(config, name)
-        common.require(0 <= weight < 1, name, "in [0, 1)", weight)
-
-
 def cost_loss(
     members: Members,
     obs: jax.Array,
     action: jax.Array,
     targets: jax.Array,
     bound: jax.Array,
-    config: PIDLagConfig,
+    config: PIDLagSettings,
 ) -> tuple[jax.Array, Metrics]:
-    q = cost_critic.fitted_value(networks.critics(members, obs, action), bound, config)
+    q = cost_critic.regression_q(networks.critics(members, obs, action), bound, config)
     value = bellman.loss(q, targets)
     return value, {
         "safety/loss": value,
-        "safety/q_mean": cost_critic.joint_value(q, config).mean(),
+        "safety/q_mean": cost_critic.aggregate_q(q, config).mean(),
         "safety/target_mean": targets.mean(),
     }
 
@@ -111,15 +109,15 @@ def actor_loss(
     reward: Params,
     safety: Members,
     obs: jax.Array,
-    sharp: jax.Array,
+    critic_obs: jax.Array,
     lam: jax.Array,
     bound: jax.Array,
-    config: PIDLagConfig,
+    config: PIDLagSettings,
 ) -> tuple[jax.Array, Metrics]:
-    """(-Q_R + lam Q_C) / (1 + lam), mean over states."""
+    """Return (-Q_R + lam Q_C) / (1 + lam), mean over states."""
     action = networks.actor(params, obs)
     reward_part = networks.critic(reward, obs, action).mean()
-    cost_part = cost_critic.q_cost(safety, sharp, action, bound, config).mean()
+    cost_part = cost_critic.q_cost(safety, critic_obs, action, bound, config).mean()
     value = -reward_part + lam * cost_part
     if config.rescale_actor_loss:
         value = value / (1.0 + lam)
@@ -130,23 +128,23 @@ def actor_loss(
     }
 
 
-def update(state: PIDLagState, batch: Batch, config: PIDLagConfig) -> tuple[PIDLagState, Metrics]:
-    """One step of both critics, the actor and the targets."""
-    obs = scaled(state, batch.obs, config)
-    sharp = sharpened(state, batch.obs, config)
+def update(state: PIDLagState, batch: Batch, config: PIDLagSettings) -> tuple[PIDLagState, Metrics]:
+    """Take one step of both critics, the actor and the targets."""
+    obs = actor_inputs(state, batch.obs, config)
+    critic_obs = critic_inputs(state, batch.obs, config)
     targets = cost_critic.batch_targets(state, batch, config)
     gradient, metrics = jax.grad(cost_loss, has_aux=True)(
-        state.safety, sharp, batch.action, targets, state.cost_bound, config
+        state.safety, critic_obs, batch.action, targets, state.cost_bound, config
     )
-    safety, safety_opt = common.adam_step(
+    safety, safety_opt = networks.adam_step(
         state.safety, gradient, state.safety_opt, config.safety_lr
     )
     reward, reward_opt, reward_metrics = ddpg.reward_step(state, batch, config)
 
     slope, actor_metrics = jax.grad(actor_loss, has_aux=True)(
-        state.actor, reward, safety, obs, sharp, state.multiplier, state.cost_bound, config
+        state.actor, reward, safety, obs, critic_obs, state.multiplier, state.cost_bound, config
     )
-    actor, actor_opt = common.adam_step(state.actor, slope, state.actor_opt, config.actor_lr)
+    actor, actor_opt = networks.adam_step(state.actor, slope, state.actor_opt, config.actor_lr)
     state = state._replace(
         actor=actor,
         reward=reward,
@@ -155,7 +153,7 @@ def update(state: PIDLagState, batch: Batch, config: PIDLagConfig) -> tuple[PIDL
         reward_opt=reward_opt,
         safety_opt=safety_opt,
     )
-    state = cost_critic.follow(state, config)
+    state = cost_critic.update_targets(state, config)
     metrics |= reward_metrics | actor_metrics
     return state, metrics | {
         "dual/multiplier": state.multiplier,
@@ -164,16 +162,16 @@ def update(state: PIDLagState, batch: Batch, config: PIDLagConfig) -> tuple[PIDL
 
 
 def end_episode(
-    state: PIDLagState, episode_cost: jax.Array, config: PIDLagConfig
+    state: PIDLagState, episode_cost: jax.Array, config: PIDLagSettings
 ) -> tuple[PIDLagState, Metrics]:
-    """The controller's step with the episode's undiscounted cost; resets the noise."""
-    lam, pid = duals.pid_step(state.pid, episode_cost, config.cost_limit, config.gains)
+    """Step the controller with the episode's undiscounted cost, and reset the noise."""
+    lam, pid = pid_step(state.pid, episode_cost, config.cost_limit, config.gains)
     state = state._replace(multiplier=lam, pid=pid, noise=jnp.zeros_like(state.noise))
     return state, {"dual/multiplier": lam}
 
 
-def init(key: jax.Array, spec: EnvSpec, config: PIDLagConfig) -> PIDLagState:
-    """DDPG's own start from the same key, and a cost critic beside it."""
+def init(key: jax.Array, spec: EnvSpec, config: PIDLagSettings) -> PIDLagState:
+    """Return DDPG's own start from the same key, and a cost critic beside it."""
     joint = (spec.obs_dim + spec.action_dim, *config.hidden, 1)
     safety = networks.init_members(jax.random.fold_in(key, 1), joint, config.safety_critics)
     return PIDLagState(
@@ -182,23 +180,25 @@ def init(key: jax.Array, spec: EnvSpec, config: PIDLagConfig) -> PIDLagState:
         target_safety=jax.tree.map(jnp.copy, safety),
         safety_opt=optax.adam(config.safety_lr).init(safety),
         multiplier=jnp.asarray(config.multiplier_init, jnp.float32),
-        pid=duals.pid_init(config.multiplier_init, config.derivative_delay),
+        pid=pid_init(config.multiplier_init, config.derivative_delay),
         cost_bound=jnp.asarray(cost_critic.cost_bound(spec, config), jnp.float32),
     )
 
 
 def act(
-    state: PIDLagState, obs: jax.Array, config: PIDLagConfig, explore: bool
-) -> tuple[jax.Array, dict[str, jax.Array], Metrics]:
-    """DDPG's action, and Q_C of it."""
+    state: PIDLagState, obs: jax.Array, config: PIDLagSettings, explore: bool
+) -> tuple[jax.Array, Carry, Metrics]:
+    """Return DDPG's action, and Q_C of it."""
     action, parts, _ = ddpg.act(state, obs, config, explore)
-    sharp = sharpened(state, obs[None], config)
-    q = cost_critic.q_cost(state.safety, sharp, action[None], state.cost_bound, config)
+    critic_obs = critic_inputs(state, obs[None], config)
+    q = cost_critic.q_cost(state.safety, critic_obs, action[None], state.cost_bound, config)
     return action, parts, {"q_cost": q[0]}
 
 
-def values(state: PIDLagState, obs: jax.Array, action: jax.Array, config: PIDLagConfig) -> Metrics:
-    """Q_R and Q_C of observations (N, O) and actions (N, A)."""
-    sharp = sharpened(state, obs, config)
-    q_cost = cost_critic.q_cost(state.safety, sharp, action, state.cost_bound, config)
+def values(
+    state: PIDLagState, obs: jax.Array, action: jax.Array, config: PIDLagSettings
+) -> Metrics:
+    """Return Q_R and Q_C of observations (N, O) and actions (N, A)."""
+    critic_obs = critic_inputs(state, obs, config)
+    q_cost = cost_critic.q_cost(state.safety, critic_obs, action, state.cost_bound, config)
     return ddpg.values(state, obs, action, config) | {"q_cost": q_cost}

@@ -5,38 +5,44 @@
 
 The replay keeps reward and cost apart, and the penalised reward is formed when a batch is drawn: a
 changed multiplier re-labels every old transition. The paper's three time scales: the critic learns
-faster than the actor (``critic_lr`` > ``actor_lr``), the multiplier slowest of all.
+faster than the actor (`critic_lr` > `actor_lr`), the multiplier slowest of all.
 
 Deviations from its paper: DDPG in the place of PPO and A2C, so the multiplier moves once per
 episode and not with every batch of rollouts.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from safecritic.agents import ddpg
-from safecritic.agents import settings as common
 from safecritic.agents.ddpg import act, observe, policy, values
-from safecritic.agents.settings import OffPolicy, Scaler
-from safecritic.critics import multiplier as duals
-from safecritic.networks import EnvSpec, Params
+from safecritic.agents.interface import EnvSpec, Metrics
+from safecritic.agents.scaling import Scaler
+from safecritic.agents.settings import OffPolicySettings, require_not_negative, require_positive
+from safecritic.critics.multiplier import gradient_step
+from safecritic.networks import Params
 from safecritic.replay import Batch
 
-__all__ = ["act", "end_episode", "init", "observe", "policy", "update", "validate", "values"]
-
-Metrics = dict[str, jax.Array]
+__all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RCPOConfig(OffPolicy):
+class RCPOSettings(OffPolicySettings):
     """Settings of RCPO."""
 
-    multiplier_init: float = 0.0  # of the cost in the reward, at first; its paper's
+    TITLE: ClassVar[str] = "multiplier"
+
+    multiplier_init: float = 0.0  # first weight of the cost in the reward; its paper's
     multiplier_lr: float = 1e-3  # per episode and unit of cost above the limit
     multiplier_max: float = 100.0  # largest multiplier: its projection
+
+    def check(self) -> None:
+        super().check()
+        require_not_negative(self, "multiplier_init", "multiplier_lr")
+        require_positive(self, "multiplier_max")
 
 
 class RCPOState(NamedTuple):
@@ -53,35 +59,27 @@ class RCPOState(NamedTuple):
     step: jax.Array
 
 
-def validate(config: RCPOConfig) -> None:
-    common.validate(config)
-    common.require_not_negative(config, "multiplier_init", "multiplier_lr")
-    common.require_positive(config, "multiplier_max")
-
-
 def penalised(batch: Batch, lam: jax.Array) -> Batch:
-    """The batch with r - lam c as its reward."""
+    """Return the batch with r - lam c as its reward."""
     return batch._replace(reward=batch.reward - lam * batch.cost)
 
 
-def update(state: RCPOState, batch: Batch, config: RCPOConfig) -> tuple[RCPOState, Metrics]:
-    """DDPG's update on the penalised reward."""
+def update(state: RCPOState, batch: Batch, config: RCPOSettings) -> tuple[RCPOState, Metrics]:
+    """Take DDPG's update on the penalised reward."""
     new, metrics = ddpg.update(state, penalised(batch, state.multiplier), config)
     return new, metrics | {"dual/multiplier": state.multiplier}
 
 
 def end_episode(
-    state: RCPOState, episode_cost: jax.Array, config: RCPOConfig
+    state: RCPOState, episode_cost: jax.Array, config: RCPOSettings
 ) -> tuple[RCPOState, Metrics]:
-    """The multiplier's step with the episode's undiscounted cost; resets the noise."""
-    lam = duals.gradient_step(
-        state.multiplier, episode_cost, config.cost_limit, config.multiplier_lr
-    )
+    """Step the multiplier with the episode's undiscounted cost, and reset the noise."""
+    lam = gradient_step(state.multiplier, episode_cost, config.cost_limit, config.multiplier_lr)
     lam = jnp.minimum(lam, jnp.float32(config.multiplier_max))
     state = state._replace(multiplier=lam, noise=jnp.zeros_like(state.noise))
     return state, {"dual/multiplier": lam}
 
 
-def init(key: jax.Array, spec: EnvSpec, config: RCPOConfig) -> RCPOState:
+def init(key: jax.Array, spec: EnvSpec, config: RCPOSettings) -> RCPOState:
     parts = ddpg.init(key, spec, config)._asdict()
     return RCPOState(**parts, multiplier=jnp.asarray(config.multiplier_init, jnp.float32))

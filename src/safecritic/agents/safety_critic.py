@@ -1,26 +1,30 @@
-"""Actor-critic with a safety critic: SC, CSC, USC (NR) and USC are settings of this one agent.
+"""Actor-critic with a safety critic: SC, CSC, USC (NR) and USC are this agent with other parts.
 
-Paper: "Safe But Not Sorry: Reducing Over-Conservatism in Safety Critics via Uncertainty-Aware
-Modulation" (Bethell et al.). One update, in the order of its Algorithm 1:
+Paper: Bethell, Gerasimou, Calinescu, Imrie, "Safe But Not Sorry: Reducing Over-Conservatism in
+Safety Critics via Uncertainty-Aware Modulation", AAMAS 2026. One update, in the order of its
+Algorithm 1, and the part of the settings that switches it on:
 
-    influence u of every sample (Eq. 1) and its caution (Eq. 2)      objective "uncertain"
-    safety critic: Bellman + weight x caution x margin (Eq. 3, 4)    margin: not for "bellman"
+    influence u of every sample (Eq. 1) and its caution (Eq. 2)          influence
+    safety critic: Bellman + weight x caution x margin (Eq. 3, 4)        margin: conservative
     reward critic: as in DDPG
     actor: -Q_R + multiplier Q_C + KL to the target actor (Eq. 5, 6)
-    refinement of the most uncertain samples (Eq. 8-10)              ``refinement``
-    multiplier, once per episode (Eq. 7); screening of actions while acting (Algorithm 1)
+    refinement of the most uncertain samples (Eq. 8-10)                  refinement
+    multiplier, once per episode (Eq. 7)
+    screening of actions while acting (Algorithm 1)                      screen
 
-Deviations from the paper, each a setting whose paper value is in the method table: the conservative
-term is mirrored and hinged (``conservative_form``), its weight is larger, and it is estimated from
-half of the states, drawn by their caution (``conservative_share``); the curvature of Eq. 1 comes
-from the replay (``reference``); the old policy of the KL term is the target actor, the old
-prediction of Eq. 9 the target safety critic, because against the parameters of one step ago both
-gradients vanish; refinement targets are the neighbours' Bellman targets (``refine_target``);
-observations are scaled, those of Q_C sharpened, Q_C cannot be negative (``safety_output``); the
+`tests/reference/usc_plain.py` is the same update written once more without parts or fast paths;
+where this file calls `safecritic.fast`, the result is the same or has the same expectation.
+
+Deviations from the paper, each a setting whose paper value is in the table of methods: the
+conservative term is mirrored and hinged (`conservative_form`), its weight is larger, and it is
+estimated from half of the states, drawn by their caution (`conservative_share`); the curvature of
+Eq. 1 comes from the replay buffer (`reference`); the old policy of the KL term is the target actor,
+the old prediction of Eq. 9 the target safety critic, because against the parameters of one step ago
+both gradients vanish; refinement targets are the neighbours' Bellman targets (`refine_target`);
+observations are scaled, those of Q_C sharpened, Q_C cannot be negative (`safety_output`); the
 multiplier starts lower and the screen's tolerance is higher.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,93 +33,83 @@ import jax.numpy as jnp
 import optax
 
 from safecritic import networks, replay
-from safecritic.agents import cost_critic
-from safecritic.agents import settings as common
+from safecritic.agents import cost_critic, scaling
 from safecritic.agents.cost_critic import (
-    CostCriticConfig,
-    assessed_value,
+    CostCriticSettings,
+    actor_inputs,
+    aggregate_q,
     batch_targets,
     bootstrapped,
-    fitted_value,
-    joint_value,
+    critic_inputs,
+    influence_q,
     q_cost,
-    scaled,
-    sharpened,
+    regression_q,
 )
-from safecritic.agents.ddpg import reward_step
-from safecritic.agents.settings import Scaler
-from safecritic.critics import bellman, conservative, influence, refinement, screening, uncertain
-from safecritic.critics import multiplier as duals
-from safecritic.critics.influence import Curvature
-from safecritic.fast import draws
-from safecritic.networks import EnvSpec, Members, Params, Passes
+from safecritic.agents.ddpg import observe, policy, reward_step
+from safecritic.agents.interface import Carry, EnvSpec, Metrics
+from safecritic.agents.scaling import Scaler
+from safecritic.agents.settings import require_not_negative, require_positive
+from safecritic.critics import bellman, conservative, influence, refinement, screening
+from safecritic.critics.conservative import Conservative
+from safecritic.critics.influence import Curvature, Influence
+from safecritic.critics.multiplier import gradient_step
+from safecritic.critics.refinement import Refinement
+from safecritic.critics.screening import Screen
+from safecritic.fast import draws, estimators
+from safecritic.fast.activations import Passes, forward_actions, forward_members, raw_values
+from safecritic.fast.neighbours import find_neighbours
+from safecritic.networks import Members, Params
 from safecritic.noise import ornstein_uhlenbeck
-from safecritic.replay import Batch, Neighbourhood
+from safecritic.replay import Batch
 
-Metrics = dict[str, jax.Array]
-
-OBJECTIVES = ("bellman", "conservative", "uncertain")
+__all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SafetyCriticConfig(CostCriticConfig):
+class SafetyCriticSettings(CostCriticSettings):
     """Settings of the safety critics; the paper's value stands where ours differs."""
 
-    objective: str = "uncertain"  # bellman (SC), conservative (CSC) or uncertain (USC)
-
-    # Eq. 1: influence
-    reference: str = "replay"  # what Eq. 1 compares with: replay, or batch (paper)
-    damping: float = 1e-6  # d, for the reference "batch"
-    replay_damping: float = 1e-3  # relative to the mean curvature, for the reference "replay"
-    curvature_decay: float = 0.999  # of the running curvature, per update
-    curvature_every: int = 4  # updates between two batches it learns from
-    curvature_refresh: int = 50  # updates between two factorisations
-
-    # Eq. 3: conservative term
-    conservative_form: str = "band"  # band, hinge, mirrored, flipped or printed (paper)
-    conservative_weight: float = 5e-3  # paper: 1e-3, reading its alpha as this weight
-    conservative_gradient: str = "sampled"  # or "exact": the same in expectation
-    conservative_share: float = 0.5  # of the states, drawn by caution; paper: 1, the same likewise
-    push_data: bool = False  # paper: True; the data's own value is pushed down as well
-    alternatives: int = 8  # other actions per sample, m; not printed
-    alternatives_from: str = "uniform"  # uniform over the box, or around the policy
-    alternatives_spread: float = 0.2  # of the noise around the policy, for "policy"
-    sigma_epsilon: float = 1e-2  # eps beside sigma, not printed
-
-    # Eq. 5 and 7: actor and multiplier
-    multiplier_init: float = 0.5  # of Q_C in the actor's loss, at first; paper: 1
-    multiplier_lr: float = 1e-3  # per episode and unit of cost above the limit; not printed
-    kl_weight: float = 1e-3  # of the distance to the lagging actor; paper: 1e-6, its delta
+    multiplier_init: float = 0.5  # first weight of Q_C in the actor's loss; paper: 1
+    multiplier_lr: float = (
+        1e-3  # step per episode and unit of cost above the limit; paper: none given
+    )
+    kl_weight: float = 1e-3  # weight of the distance to the lagging actor; paper: 1e-6, its delta
     kl_sigma: float = 0.2  # spread of the Gaussians: the exploration noise's
     rescale_actor_loss: bool = False  # divide by 1 + multiplier
 
-    # Algorithm 1: screening
-    screen: bool = True  # screen actions, in training and when deployed
-    tolerance: float = 3.0  # Q_C above which an action is screened; paper: 0.3
-    screen_candidates: int = 16  # actions tried, N; not printed
-    screen_from: str = "ou"  # ou: noise around the action, or uniform over the box
-    screen_spread: float = 0.2  # of that noise
-
-    # Eq. 8-10: refinement; nothing but "every update" is printed
-    refinement: bool = False  # of the most uncertain samples: USC against USC (NR)
-    refine_target: str = "bellman"  # of the neighbours: bellman target, or one-step cost (paper)
-    refine_top: int = 8  # samples refined, n
-    refine_neighbours: int = 5  # of each, K
-    refine_lr: float = 1e-3  # step size of Eq. 10
-    refine_clip: float = 1.0  # paper: 0, no limit to the length of the gradient
-    refine_beta: float = 1.0  # weight of the distance to the target critic in Eq. 9
-    refine_epsilon: float = 1e-2  # distance up to which that costs nothing
-    refine_confident: bool = True  # neighbours among the top n are left out
-    refine_block: int = 256  # candidates: a random block of the replay
-    refine_reach: int = 8  # and this many rows on either side of the sample
+    conservative: Conservative | None = None
+    influence: Influence | None = None
+    refinement: Refinement | None = None
+    screen: Screen | None = None
 
     @property
     def neighbour_block(self) -> int:
-        return self.refine_block if self.refinement else 0
+        return 0 if self.refinement is None else self.refinement.refine_block
 
-    @property
-    def uses_influence(self) -> bool:
-        return self.objective == "uncertain" or self.refinement
+    def check(self) -> None:
+        super().check()
+        require_positive(self, "kl_sigma")
+        require_not_negative(self, "multiplier_init", "multiplier_lr", "kl_weight")
+        if self.refinement is None:
+            return
+        if self.influence is None:
+            raise ValueError(
+                "refinement needs the influence, which says what is uncertain: "
+                "switch both off or neither (--no-influence, --no-refinement)"
+            )
+        neighbours, top = self.refinement.refine_neighbours, self.refinement.refine_top
+        block = min(self.refinement.refine_block, self.buffer_size)
+        candidates = block + 2 * self.refinement.refine_reach
+        if neighbours > candidates:
+            raise ValueError(
+                f"refine_neighbours {neighbours} exceeds the {candidates} candidates "
+                "of refine_block (within the buffer) and refine_reach (--refine-neighbours)"
+            )
+        if top > self.batch_size:
+            raise ValueError(
+                f"refine_top {top} exceeds batch_size {self.batch_size}: "
+                "only samples of the batch are refined (--refine-top)"
+            )
 
 
 class SafetyCriticState(NamedTuple):
@@ -137,118 +131,56 @@ class SafetyCriticState(NamedTuple):
     step: jax.Array
 
 
-def validate(config: SafetyCriticConfig) -> None:
-    """Refuse settings no run could start with."""
-    cost_critic.validate(config)
-    common.require_one_of(config, "objective", OBJECTIVES)
-    common.require_one_of(config, "reference", influence.REFERENCES)
-    common.require_one_of(config, "conservative_form", conservative.FORMS)
-    common.require_one_of(config, "conservative_gradient", conservative.GRADIENTS)
-    common.require_one_of(config, "alternatives_from", conservative.SOURCES)
-    common.require_one_of(config, "screen_from", screening.SOURCES)
-    common.require_one_of(config, "refine_target", refinement.TARGETS)
-    common.require_positive(
-        config,
-        *("damping", "replay_damping"),
-        *("curvature_every", "curvature_refresh", "alternatives", "kl_sigma", "sigma_epsilon"),
-        *("screen_candidates", "refine_top", "refine_neighbours", "refine_block"),
-    )
-    common.require_not_negative(
-        config,
-        *("conservative_weight", "alternatives_spread", "multiplier_init", "multiplier_lr"),
-        *("kl_weight", "screen_spread", "refine_lr", "refine_beta", "refine_epsilon"),
-        *("refine_reach", "refine_clip"),
-    )
-    share = config.conservative_share
-    common.require(0 < share <= 1, "conservative_share", "in (0, 1]", share)
-    decay = config.curvature_decay
-    common.require(0 <= decay < 1, "curvature_decay", "in [0, 1)", decay)
-    candidates = min(config.refine_block, config.buffer_size) + 2 * config.refine_reach
-    if config.refinement and config.refine_neighbours > candidates:
-        raise ValueError(
-            f"refine_neighbours {config.refine_neighbours} exceeds the {candidates} candidates "
-            "of refine_block (within the replay) and refine_reach (--refine-neighbours)"
-        )
-    if config.refinement and config.refine_top > config.batch_size:
-        raise ValueError(
-            f"refine_top {config.refine_top} exceeds batch_size {config.batch_size}: "
-            "only samples of the batch are refined (--refine-top)"
-        )
+# Eq. 1: influence
 
 
-# Eq. 1 and 2
-
-
-class Assessment(NamedTuple):
+class BatchInfluence(NamedTuple):
     q: jax.Array  # (B,) Q_C
     u: jax.Array  # (B,) influence
     rank: jax.Array  # (B,) grows with u, also where u itself is rounded to 1
     curvature: tuple[Curvature, ...] | None
 
 
-def learn_curvature(
-    curvature: Curvature, gradients: jax.Array, config: SafetyCriticConfig
-) -> Curvature:
-    """The running curvature with a batch's gradients added."""
-    return influence.curvature_update(
-        curvature,
-        gradients,
-        decay=config.curvature_decay,
-        damping=config.replay_damping,
-        every=config.curvature_every,
-        refresh=config.curvature_refresh,
-    )
-
-
-def assess(
+def batch_influence(
     state: SafetyCriticState,
-    obs: jax.Array,
+    critic_obs: jax.Array,
     action: jax.Array,
-    config: SafetyCriticConfig,
+    passes: Passes,
+    config: SafetyCriticSettings,
     learn: bool,
-    passes: Passes | None = None,
-) -> Assessment:
-    """Eq. 1 for a batch of scaled observations; ``learn`` adds the batch to the curvature.
+) -> BatchInfluence:
+    """Eq. 1 for a batch; `learn` adds it to the running curvature of the reference "replay".
 
-    ``passes`` are the members' forward passes, if they were made before (``see``).
+    `passes` are the members' passes over the batch (`forward_members`).
     """
-    x = networks.join(obs, action)
-
-    def value(z: jax.Array) -> jax.Array:
-        return joint_value(assessed_value(z, state.cost_bound, config), config)
-
-    if passes is None:
-        passes = see(state.safety, obs, action)
+    assert config.influence is not None
     # Each member's own gradient: that of their maximum would leave a member out for good.
-    members, pull = jax.vjp(
-        lambda z: assessed_value(z, state.cost_bound, config),
-        jnp.stack([passed.raw for passed in passes]),
-    )
-    q = joint_value(members, config)
+    q, pull = jax.vjp(lambda z: influence_q(z, state.cost_bound, config), raw_values(passes))
+    (slopes,) = pull(jnp.ones_like(q))
     if state.curvature is None:
-        rest = influence.batch_remainder(state.safety, x, value, config.damping)
-        return Assessment(q, (1.0 - rest).astype(jnp.float32), -rest, None)
-    (top,) = pull(jnp.ones_like(members))
+        remainder = influence.batch_remainder(
+            state.safety,
+            networks.join(critic_obs, action),
+            lambda z: aggregate_q(influence_q(z, state.cost_bound, config), config),
+            config.influence.damping,
+        )
+        u = (1.0 - remainder).astype(jnp.float32)
+        return BatchInfluence(aggregate_q(q, config), u, -remainder, None)
     curvatures, us = [], []
-    for passed, slope, curvature in zip(passes, top, state.curvature, strict=True):
-        gradients = influence.last_layer_gradients(passed.hidden[-1], slope)
+    for one, slope, curvature in zip(passes, slopes, state.curvature, strict=True):
+        gradients = influence.last_layer_gradients(one.hidden[-1], slope)
         if learn:
-            curvature = learn_curvature(curvature, gradients, config)
+            curvature = influence.curvature_update(curvature, gradients, config.influence)
         curvatures.append(curvature)
         us.append(influence.curvature_influence(curvature, gradients))
     u = jnp.mean(jnp.stack(us), axis=0)
-    return Assessment(q, u, u, tuple(curvatures))
+    return BatchInfluence(aggregate_q(q, config), u, u, tuple(curvatures))
 
 
-# Losses
+# Eq. 3 and 4: the safety critic
 
 
-def see(members: Members, obs: jax.Array, action: jax.Array) -> Passes:
-    """One pass of each member over the data's actions; influence, margin and gradient read it."""
-    return tuple(networks.critic_pass(p, obs, action[:, None]).first() for p in members)
-
-
-class Tried(NamedTuple):
+class Alternatives(NamedTuple):
     """Alternative actions in n states of the batch."""
 
     states: jax.Array  # (n,) places in the batch
@@ -257,101 +189,82 @@ class Tried(NamedTuple):
     uniform: jax.Array  # (members, n) to draw one of the m with
 
 
-def try_actions(
+def sample_alternatives(
     key_actions: jax.Array,
     key_draw: jax.Array,
-    around: jax.Array,
+    policy_action: jax.Array,
     caution: jax.Array,
-    config: SafetyCriticConfig,
-) -> Tried:
-    """Alternatives to the actions ``around`` (B, A), in ``conservative_share`` of the states."""
-    number = max(1, round(config.conservative_share * len(around)))
+    config: SafetyCriticSettings,
+) -> Alternatives:
+    """Draw alternatives to actions (B, A), in all states or in `conservative_share` of them."""
+    part = config.conservative
+    assert part is not None
+    number = max(1, round(part.conservative_share * len(policy_action)))
     # one draw for both uses
     uniform = draws.uniform(key_draw, (config.safety_critics * number + 1,))
-    states = jnp.arange(len(around))
-    if number < len(around):
-        states, caution = uncertain.draw_states(uniform[0], caution, number)
-    actions = conservative.alternatives(
+    states = jnp.arange(len(policy_action))
+    if number < len(policy_action):
+        states, caution = estimators.draw_states(uniform[0], caution, number)
+    actions = conservative.sample_actions(
         key_actions,
-        around[states],
-        config.alternatives,
-        config.alternatives_from,
-        config.alternatives_spread,
+        policy_action[states],
+        part.alternatives,
+        part.alternatives_from,
+        part.alternatives_spread,
     )
-    return Tried(states, caution, actions, uniform[1:].reshape(-1, number))
+    return Alternatives(states, caution, actions, uniform[1:].reshape(-1, number))
 
 
 def alternatives_margin(
     members: Members,
-    obs: jax.Array,
+    critic_obs: jax.Array,
     action: jax.Array,
-    tried: Tried,
+    alternatives: Alternatives,
     bound: jax.Array,
-    config: SafetyCriticConfig,
-    passes: Passes | None = None,
+    config: SafetyCriticSettings,
 ) -> tuple[jax.Array, jax.Array]:
-    """Eq. 3, Q_C of the data (members, B) and the margins (members, n) of the states tried.
-
-    ``passes`` are the members' passes over the data's actions, if they were made before (``see``).
-    """
-    form = config.conservative_form
-    exact = config.conservative_gradient == "exact"
-    if exact or passes is None:
-        passes = see(members, obs, action)
-    here = obs[tried.states]
-    others = tuple(networks.critic_pass(params, here, tried.actions) for params in members)
-    if not exact:
-        passes, others = jax.lax.stop_gradient((passes, others))
-    q = fitted_value(jnp.stack([passed.raw for passed in passes]), bound, config)
-    mu, sigma = conservative.batch_scale(q, config.sigma_epsilon)
-
-    def standard(q: jax.Array) -> jax.Array:
-        return (q - mu) / sigma
-
-    def of_data(q: jax.Array) -> jax.Array:
-        z = standard(q)[:, tried.states]
-        return z if config.push_data else jax.lax.stop_gradient(z)
-
-    raw = jnp.stack([passed.raw for passed in others])
-    z_alt = (fitted_value(raw, bound, config) - mu[..., None]) / sigma[..., None]
-    top = jax.lax.stop_gradient(standard(q)).max(axis=-1, keepdims=True)
-    if exact:
-        return q, conservative.margin(of_data(q), z_alt, form, top)
-    drawn = conservative.draw_alternative(tried.uniform, of_data(q), z_alt, form, top)
-    # The gradient goes through the data's action of every state and the alternative drawn.
-    each = jnp.arange(len(tried.states))
-    values, drawn_values = [], []
-    for params, passed, other, place in zip(members, passes, others, drawn.place, strict=True):
-        inputs = (networks.join(obs, action), networks.join(here, tried.actions[each, place]))
-        value, drawn_value = networks.recall(params, inputs, (passed, other.at(place)))
-        values.append(value)
-        drawn_values.append(drawn_value)
-    q = fitted_value(jnp.stack(values), bound, config)
-    z_drawn = standard(fitted_value(jnp.stack(drawn_values), bound, config))
-    return q, conservative.sampled_margin(of_data(q), z_alt, z_drawn, drawn.slope, form, top)
+    """Eq. 3, Q_C of the data (members, B) and the margins (members, n) of the states."""
+    part = config.conservative
+    assert part is not None
+    states, actions = alternatives.states, alternatives.actions
+    q = regression_q(raw_values(forward_members(members, critic_obs, action)), bound, config)
+    others = tuple(forward_actions(params, critic_obs[states], actions) for params in members)
+    q_alt = regression_q(raw_values(others), bound, config)
+    mu, sigma = conservative.batch_scale(q, part.sigma_epsilon)
+    z_data, z_alt = (q - mu) / sigma, (q_alt - mu[..., None]) / sigma[..., None]
+    z_top = jax.lax.stop_gradient(z_data).max(axis=-1, keepdims=True)
+    z_data = z_data[:, states] if part.push_data else jax.lax.stop_gradient(z_data)[:, states]
+    return q, conservative.margin(z_data, z_alt, part.conservative_form, z_top)
 
 
 def safety_loss(
     members: Members,
-    obs: jax.Array,
+    critic_obs: jax.Array,
     action: jax.Array,
     targets: jax.Array,
-    tried: Tried | None,
+    alternatives: Alternatives | None,
+    passes: Passes | None,
     bound: jax.Array,
-    config: SafetyCriticConfig,
-    passes: Passes | None = None,
+    config: SafetyCriticSettings,
 ) -> tuple[jax.Array, Metrics]:
-    """Eq. 3, summed over the members; ``tried`` are the alternatives, None without that term."""
-    if tried is None:
-        q = fitted_value(networks.critics(members, obs, action), bound, config)
+    """Eq. 3, summed over the members; without `alternatives` its first term alone.
+
+    `passes`, the members' passes over the batch, serve the sampled gradient.
+    """
+    if alternatives is None or config.conservative is None:
+        q = regression_q(networks.critics(members, critic_obs, action), bound, config)
         value = bellman.loss(q, targets)
         metrics = {"safety/bellman_loss": value}
     else:
-        q, margin = alternatives_margin(members, obs, action, tried, bound, config, passes)
-        weight = config.conservative_weight
-        value, metrics = uncertain.loss(q, targets, tried.caution, margin, weight)
+        batch = (members, critic_obs, action, alternatives, bound, config)
+        if config.conservative.conservative_gradient == "exact" or passes is None:
+            q, margin = alternatives_margin(*batch)
+        else:
+            q, margin = estimators.alternatives_margin(*batch, passes)
+        weight = config.conservative.conservative_weight
+        value, metrics = conservative.loss(q, targets, alternatives.caution, margin, weight)
         metrics["safety/margin"] = margin.mean()
-    joint = joint_value(q, config)
+    joint = aggregate_q(q, config)
     return value, metrics | {
         "safety/loss": value,
         "safety/q_mean": joint.mean(),
@@ -360,24 +273,93 @@ def safety_loss(
     }
 
 
+def safety_step(
+    state: SafetyCriticState,
+    critic_obs: jax.Array,
+    action: jax.Array,
+    targets: jax.Array,
+    alternatives: Alternatives | None,
+    passes: Passes | None,
+    config: SafetyCriticSettings,
+) -> tuple[Members, Any, Metrics]:
+    """Eq. 4: one step of Adam on the safety critic's loss."""
+    gradient, metrics = jax.grad(safety_loss, has_aux=True)(
+        state.safety, critic_obs, action, targets, alternatives, passes, state.cost_bound, config
+    )
+    safety, opt = networks.adam_step(state.safety, gradient, state.safety_opt, config.safety_lr)
+    return safety, opt, metrics
+
+
+class SafetyUpdate(NamedTuple):
+    """What the safety critic's step changes, and the order of uncertainty it used."""
+
+    safety: Members
+    safety_opt: Any
+    curvature: tuple[Curvature, ...] | None
+    rank: jax.Array | None  # (B,), None if the method has no influence
+    key: jax.Array
+
+
+def update_safety(
+    state: SafetyCriticState, batch: Batch, critic_obs: jax.Array, config: SafetyCriticSettings
+) -> tuple[SafetyUpdate, Metrics]:
+    """Algorithm 1, lines 13-19: influence, caution and one step of the safety critic."""
+    key, key_actions, key_draw = jax.random.split(state.key, 3)
+    metrics: Metrics = {}
+
+    passes = None
+    if config.conservative is not None or config.influence is not None:
+        passes = forward_members(state.safety, critic_obs, batch.action)
+    curvature, rank = state.curvature, None
+    caution = jnp.ones(len(critic_obs), jnp.float32)
+    if config.influence is not None and passes is not None:
+        q, u, rank, curvature = batch_influence(
+            state, critic_obs, batch.action, passes, config, learn=True
+        )
+        caution = influence.caution(u, q)
+        low, high = jnp.quantile(u, jnp.array([0.05, 0.95], jnp.float32))
+        metrics |= {
+            "influence/mean": u.mean(),
+            "influence/low": low,
+            "influence/high": high,
+            "safety/caution": caution.mean(),
+        }
+
+    alternatives = None
+    if config.conservative is not None:
+        policy_action = batch.action
+        if config.conservative.alternatives_from == "policy":
+            policy_action = networks.actor(state.actor, actor_inputs(state, batch.obs, config))
+        alternatives = sample_alternatives(key_actions, key_draw, policy_action, caution, config)
+
+    targets = batch_targets(state, batch, config)
+    safety, opt, step_metrics = safety_step(
+        state, critic_obs, batch.action, targets, alternatives, passes, config
+    )
+    return SafetyUpdate(safety, opt, curvature, rank, key), metrics | step_metrics
+
+
+# Eq. 5 and 6: the actor
+
+
 def actor_loss(
     params: Params,
     old: Params,
     reward: Params,
     safety: Members,
     obs: jax.Array,
-    sharp: jax.Array,
+    critic_obs: jax.Array,
     lam: jax.Array,
     bound: jax.Array,
-    config: SafetyCriticConfig,
+    config: SafetyCriticSettings,
 ) -> tuple[jax.Array, Metrics]:
     """Eq. 5: -Q_R + lam Q_C + weight KL, KL = |pi - pi_old|^2 / (2 sigma^2), mean over states.
 
-    The old policy is the lagging target actor. ``rescale_actor_loss`` divides by 1 + lam.
+    The old policy is the lagging target actor. `rescale_actor_loss` divides by 1 + lam.
     """
     action = networks.actor(params, obs)
     reward_part = networks.critic(reward, obs, action).mean()
-    cost_part = q_cost(safety, sharp, action, bound, config).mean()
+    cost_part = q_cost(safety, critic_obs, action, bound, config).mean()
     distance = jnp.sum((action - networks.actor(old, obs)) ** 2, axis=-1)
     kl = distance.mean() / (2.0 * config.kl_sigma**2)
     value = -reward_part + lam * cost_part + config.kl_weight * kl
@@ -391,212 +373,13 @@ def actor_loss(
     }
 
 
-# Eq. 8-10
-
-
-class Found(NamedTuple):
-    rows: jax.Array  # (n, K) in the replay
-    distance: jax.Array  # (n, K)
-    valid: jax.Array  # (n, K) False where fewer than K rows could be used
-
-
-def find_neighbours(
-    near: Neighbourhood,
-    rows: jax.Array,
-    points: jax.Array,
-    sharp: Callable[[jax.Array], jax.Array],
-    config: SafetyCriticConfig,
-) -> Found:
-    """Eq. 8, the K nearest of the candidates to each of n ``rows``, which are ``points`` (n, D).
-
-    Observations are compared as ``sharp`` makes them. The row itself is left out, no row counts
-    twice, and with ``refine_confident`` the n uncertain rows are left out too.
-    """
-    around = replay.around(near, rows, config.refine_reach)
-    block = replay.block(near, config.refine_block)
-
-    def gaps(obs: jax.Array, action: jax.Array) -> jax.Array:
-        return networks.join(sharp(obs), action) - points[:, None, :]
-
-    near_by = jnp.sum(gaps(around.obs, around.action) ** 2, axis=-1)
-    far = refinement.squared_distances(points, networks.join(sharp(block.obs), block.action))
-    usable_around = around.index >= 0
-    own = jnp.abs(block.index - rows[:, None]) <= config.refine_reach
-    usable_block = (block.index >= 0) & ~own
-    if config.refine_confident:
-        usable_around &= ~(around.index[..., None] == rows).any(axis=-1)
-        usable_block &= ~(block.index[:, None] == rows).any(axis=-1)
-    squared = (jnp.where(usable_around, near_by, jnp.inf), jnp.where(usable_block, far, jnp.inf))
-    place, valid = refinement.nearest(jnp.concatenate(squared, axis=-1), config.refine_neighbours)
-
-    width = around.index.shape[1]
-    found = near.start + place - width
-    if width:
-        mine = jnp.take_along_axis(around.index, jnp.minimum(place, width - 1), axis=-1)
-        found = jnp.where(place < width, mine, found)
-    found = jnp.where(valid, found, rows[:, None])
-    kept = replay.transitions(near.store, found)
-    distance = jnp.sqrt(jnp.sum(gaps(kept.obs, kept.action) ** 2, axis=-1))
-    return Found(found, distance, valid)
-
-
-def refine(
-    state: SafetyCriticState,
-    safety: Members,
-    batch: Batch,
-    obs: jax.Array,
-    rank: jax.Array,
-    config: SafetyCriticConfig,
-) -> tuple[Members, Metrics]:
-    """Eq. 8-10 for the ``refine_top`` most uncertain samples of the batch."""
-    assert batch.neighbours is not None
-    _, top = jax.lax.top_k(rank, config.refine_top)
-    x = networks.join(obs[top], batch.action[top])
-    found = find_neighbours(
-        batch.neighbours, batch.index[top], x, lambda raw: sharpened(state, raw, config), config
-    )
-
-    rows = replay.transitions(batch.neighbours.store, found.rows.ravel())
-    # One pass of the target critic, over the samples and the neighbours' next states.
-    next_action = networks.actor(state.target_actor, scaled(state, rows.next_obs, config))
-    z = networks.critics(
-        state.target_safety,
-        jnp.concatenate([obs[top], sharpened(state, rows.next_obs, config)]),
-        jnp.concatenate([batch.action[top], next_action]),
-    )
-    z_old, z_next = z[:, : len(top)], z[:, len(top) :]
-    q_old = fitted_value(z_old, state.cost_bound, config)
-    known = rows.cost
-    if config.refine_target == "bellman":
-        discount = config.gamma * (1.0 - rows.terminated.astype(jnp.float32))
-        known = bootstrapped(state, known, discount, z_next, config)
-    known = known.reshape(found.rows.shape)
-    target = refinement.interpolate(known, found.distance, found.valid)
-    valid = found.valid.any(axis=-1).astype(jnp.float32)
-
-    def predict(members: Members) -> jax.Array:
-        z = networks.critics(members, obs[top], batch.action[top])
-        return fitted_value(z, state.cost_bound, config)
-
-    gradient, metrics = jax.grad(
-        lambda members: refinement.loss(
-            predict(members), q_old, target, valid, config.refine_beta, config.refine_epsilon
-        ),
-        has_aux=True,
-    )(safety)
-    metrics["refine/target_mean"] = target.mean()
-    near_by = jnp.sum(jnp.where(found.valid, found.distance, 0.0))
-    metrics["refine/distance"] = near_by / jnp.maximum(found.valid.sum(), 1)
-    return refinement.step(safety, gradient, config.refine_lr, config.refine_clip), metrics
-
-
-# Update
-
-
-class Learned(NamedTuple):
-    safety: Members
-    safety_opt: Any
-    curvature: tuple[Curvature, ...] | None
-    rank: jax.Array | None  # (B,) order of uncertainty, None if the method does not use it
-    key: jax.Array
-
-
-def learn_safety(
-    state: SafetyCriticState, batch: Batch, config: SafetyCriticConfig
-) -> tuple[Learned, Metrics]:
-    """Algorithm 1, lines 13-19: influence, caution and one step of the safety critic."""
-    key, key_actions, key_draw = jax.random.split(state.key, 3)
-    obs = sharpened(state, batch.obs, config)
-    metrics: Metrics = {}
-
-    passes = see(state.safety, obs, batch.action) if config.objective != "bellman" else None
-    curvature, rank = state.curvature, None
-    caution = jnp.ones(len(obs), jnp.float32)
-    if config.uses_influence:
-        assessed = assess(state, obs, batch.action, config, learn=True, passes=passes)
-        curvature, rank = assessed.curvature, assessed.rank
-        if config.objective == "uncertain":
-            caution = uncertain.caution(assessed.u, assessed.q)
-        low, high = jnp.quantile(assessed.u, jnp.array([0.05, 0.95], jnp.float32))
-        metrics |= {
-            "influence/mean": assessed.u.mean(),
-            "influence/low": low,
-            "influence/high": high,
-            "safety/caution": caution.mean(),
-        }
-
-    tried = None
-    if config.objective != "bellman":
-        around = batch.action
-        if config.alternatives_from == "policy":
-            around = networks.actor(state.actor, scaled(state, batch.obs, config))
-        tried = try_actions(key_actions, key_draw, around, caution, config)
-
-    targets = batch_targets(state, batch, config)
-    safety, opt, loss_metrics = safety_step(
-        state, obs, batch.action, targets, tried, config, passes
-    )
-    return Learned(safety, opt, curvature, rank, key), metrics | loss_metrics
-
-
-def update(
-    state: SafetyCriticState, batch: Batch, config: SafetyCriticConfig
-) -> tuple[SafetyCriticState, Metrics]:
-    """Algorithm 1, lines 13-31: one step of both critics, actor, refinement and targets."""
-    obs = scaled(state, batch.obs, config)
-    learned, metrics = learn_safety(state, batch, config)
-    safety = learned.safety
-
-    reward, reward_opt, reward_metrics = reward_step(state, batch, config)
-    metrics |= reward_metrics
-
-    sharp = sharpened(state, batch.obs, config)
-    actor, actor_opt, actor_metrics = actor_step(state, reward, safety, obs, sharp, config)
-    metrics |= actor_metrics | {"dual/multiplier": state.multiplier}
-
-    if config.refinement:
-        assert learned.rank is not None
-        safety, refine_metrics = refine(state, safety, batch, sharp, learned.rank, config)
-        metrics |= refine_metrics
-
-    state = state._replace(
-        actor=actor,
-        reward=reward,
-        safety=safety,
-        actor_opt=actor_opt,
-        reward_opt=reward_opt,
-        safety_opt=learned.safety_opt,
-        curvature=learned.curvature,
-        key=learned.key,
-    )
-    return cost_critic.follow(state, config), metrics
-
-
-def safety_step(
-    state: SafetyCriticState,
-    obs: jax.Array,
-    action: jax.Array,
-    targets: jax.Array,
-    tried: Tried | None,
-    config: SafetyCriticConfig,
-    passes: Passes | None = None,
-) -> tuple[Members, Any, Metrics]:
-    """Eq. 4: one step of Adam on the safety critic's loss."""
-    bound = state.cost_bound
-    gradient, metrics = jax.grad(safety_loss, has_aux=True)(
-        state.safety, obs, action, targets, tried, bound, config, passes
-    )
-    safety, opt = common.adam_step(state.safety, gradient, state.safety_opt, config.safety_lr)
-    return safety, opt, metrics
-
-
 def actor_step(
     state: SafetyCriticState,
     reward: Params,
     safety: Members,
     obs: jax.Array,
-    sharp: jax.Array,
-    config: SafetyCriticConfig,
+    critic_obs: jax.Array,
+    config: SafetyCriticSettings,
 ) -> tuple[Params, Any, Metrics]:
     """Eq. 6: one step of Adam on the actor's loss, with the critics just updated."""
     gradient, metrics = jax.grad(actor_loss, has_aux=True)(
@@ -605,30 +388,142 @@ def actor_step(
         reward,
         safety,
         obs,
-        sharp,
+        critic_obs,
         state.multiplier,
         state.cost_bound,
         config,
     )
-    actor, opt = common.adam_step(state.actor, gradient, state.actor_opt, config.actor_lr)
+    actor, opt = networks.adam_step(state.actor, gradient, state.actor_opt, config.actor_lr)
     return actor, opt, metrics
 
 
+# Eq. 7: the multiplier
+
+
 def end_episode(
-    state: SafetyCriticState, episode_cost: jax.Array, config: SafetyCriticConfig
+    state: SafetyCriticState, episode_cost: jax.Array, config: SafetyCriticSettings
 ) -> tuple[SafetyCriticState, Metrics]:
-    """The multiplier's step (Eq. 7) with the episode's undiscounted cost; resets the noise."""
-    lam = duals.gradient_step(
-        state.multiplier, episode_cost, config.cost_limit, config.multiplier_lr
-    )
+    """Step the multiplier (Eq. 7) with the episode's undiscounted cost, and reset the noise."""
+    lam = gradient_step(state.multiplier, episode_cost, config.cost_limit, config.multiplier_lr)
     state = state._replace(multiplier=lam, noise=jnp.zeros_like(state.noise))
     return state, {"dual/multiplier": lam}
 
 
-# Init and act
+# Eq. 8-10: refinement
 
 
-def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticConfig) -> SafetyCriticState:
+def refine(
+    state: SafetyCriticState,
+    safety: Members,
+    batch: Batch,
+    critic_obs: jax.Array,
+    rank: jax.Array,
+    config: SafetyCriticSettings,
+) -> tuple[Members, Metrics]:
+    """Eq. 8-10 for the `refine_top` most uncertain samples of the batch."""
+    part = config.refinement
+    assert part is not None
+    assert batch.neighbours is not None
+    _, top = jax.lax.top_k(rank, part.refine_top)
+    obs, action = critic_obs[top], batch.action[top]
+    neighbours = find_neighbours(
+        batch.neighbours,
+        batch.index[top],
+        networks.join(obs, action),
+        lambda raw: critic_inputs(state, raw, config),
+        part,
+    )
+
+    rows = replay.transitions(batch.neighbours.store, neighbours.rows.ravel())
+    # One pass of the target critic, over the samples and the neighbours' next states.
+    next_action = networks.actor(state.target_actor, actor_inputs(state, rows.next_obs, config))
+    z = networks.critics(
+        state.target_safety,
+        jnp.concatenate([obs, critic_inputs(state, rows.next_obs, config)]),
+        jnp.concatenate([action, next_action]),
+    )
+    z_old, z_next = z[:, : len(top)], z[:, len(top) :]
+    q_old = regression_q(z_old, state.cost_bound, config)
+    neighbour_values = rows.cost
+    if part.refine_target == "bellman":
+        discount = config.gamma * (1.0 - rows.terminated.astype(jnp.float32))
+        neighbour_values = bootstrapped(state, rows.cost, discount, z_next, config)
+    neighbour_values = neighbour_values.reshape(neighbours.rows.shape)
+    target = refinement.interpolate(neighbour_values, neighbours.distance, neighbours.valid)
+    valid = neighbours.valid.any(axis=-1).astype(jnp.float32)
+
+    def loss(members: Members) -> tuple[jax.Array, Metrics]:
+        q = regression_q(networks.critics(members, obs, action), state.cost_bound, config)
+        return refinement.loss(q, q_old, target, valid, part.refine_beta, part.refine_epsilon)
+
+    gradient, metrics = jax.grad(loss, has_aux=True)(safety)
+    metrics["refine/target_mean"] = target.mean()
+    total = jnp.sum(jnp.where(neighbours.valid, neighbours.distance, 0.0))
+    metrics["refine/distance"] = total / jnp.maximum(neighbours.valid.sum(), 1)
+    return refinement.step(safety, gradient, part.refine_lr, part.refine_clip), metrics
+
+
+# Algorithm 1
+
+
+def update(
+    state: SafetyCriticState, batch: Batch, config: SafetyCriticSettings
+) -> tuple[SafetyCriticState, Metrics]:
+    """Algorithm 1, lines 13-31: one step of both critics, actor, refinement and targets."""
+    obs = actor_inputs(state, batch.obs, config)
+    critic_obs = critic_inputs(state, batch.obs, config)
+    new, metrics = update_safety(state, batch, critic_obs, config)
+    safety = new.safety
+
+    reward, reward_opt, reward_metrics = reward_step(state, batch, config)
+    metrics |= reward_metrics
+
+    actor, actor_opt, actor_metrics = actor_step(state, reward, safety, obs, critic_obs, config)
+    metrics |= actor_metrics | {"dual/multiplier": state.multiplier}
+
+    if config.refinement is not None and new.rank is not None:
+        safety, refine_metrics = refine(state, safety, batch, critic_obs, new.rank, config)
+        metrics |= refine_metrics
+
+    state = state._replace(
+        actor=actor,
+        reward=reward,
+        safety=safety,
+        actor_opt=actor_opt,
+        reward_opt=reward_opt,
+        safety_opt=new.safety_opt,
+        curvature=new.curvature,
+        key=new.key,
+    )
+    return cost_critic.update_targets(state, config), metrics
+
+
+def act(
+    state: SafetyCriticState, obs: jax.Array, config: SafetyCriticSettings, explore: bool
+) -> tuple[jax.Array, Carry, Metrics]:
+    """Return the screened action (A,) for one observation, and what acting changes."""
+    key, key_noise, key_screen = jax.random.split(state.key, 3)
+    critic_obs = critic_inputs(state, obs, config)
+    action = policy(state, obs[None], config)[0]
+    noise = state.noise
+    if explore:
+        noise = ornstein_uhlenbeck(noise, key_noise, config.noise_sigma, config.noise_theta)
+        action = jnp.clip(action + noise, -1.0, 1.0)
+
+    def cost_of(actions: jax.Array) -> jax.Array:
+        here = jnp.broadcast_to(critic_obs, (len(actions), len(critic_obs)))
+        return q_cost(state.safety, here, actions, state.cost_bound, config)
+
+    chosen = screening.screen(key_screen, action, cost_of, config.screen)
+    info = {"q_cost": chosen.q_cost, "screened": chosen.screened, "changed": chosen.changed}
+    return chosen.action, {"key": key, "noise": noise}, info
+
+
+# The rest of an agent
+
+
+def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticSettings) -> SafetyCriticState:
+    """Return the first state: networks, optimisers, multiplier, curvature and scales."""
     bound = cost_critic.cost_bound(spec, config)
     key, key_actor, key_reward, key_safety = jax.random.split(key, 4)
     joint = (spec.obs_dim + spec.action_dim, *config.hidden, 1)
@@ -636,10 +531,9 @@ def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticConfig) -> SafetyCri
     reward = networks.init(key_reward, joint)
     safety = networks.init_members(key_safety, joint, config.safety_critics)
     curvature = None
-    if config.uses_influence and config.reference == "replay":
-        curvature = tuple(
-            influence.curvature_init(config.hidden[-1]) for _ in range(config.safety_critics)
-        )
+    if config.influence is not None and config.influence.reference == "replay":
+        width = config.hidden[-1]
+        curvature = tuple(influence.curvature_init(width) for _ in range(config.safety_critics))
     # Copies: a buffer may not be handed over twice to a compiled step that reuses it.
     return SafetyCriticState(
         actor=actor,
@@ -654,63 +548,28 @@ def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticConfig) -> SafetyCri
         multiplier=jnp.asarray(config.multiplier_init, jnp.float32),
         curvature=curvature,
         cost_bound=jnp.asarray(bound, jnp.float32),
-        scaler=common.scaler_init(spec),
+        scaler=scaling.scaler_init(spec),
         noise=jnp.zeros(spec.action_dim, jnp.float32),
         key=key,
         step=jnp.zeros((), jnp.int32),
     )
 
 
-def act(
-    state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig, explore: bool
-) -> tuple[jax.Array, dict[str, jax.Array], Metrics]:
-    """The action (A,) for one observation, and the parts of the state that acting changes."""
-    key, key_noise, key_screen = jax.random.split(state.key, 3)
-    sharp = sharpened(state, obs, config)
-    action = networks.actor(state.actor, scaled(state, obs, config)[None])[0]
-    noise = state.noise
-    if explore:
-        noise = ornstein_uhlenbeck(noise, key_noise, config.noise_sigma, config.noise_theta)
-        action = jnp.clip(action + noise, -1.0, 1.0)
-
-    def cost_of(actions: jax.Array) -> jax.Array:
-        here = jnp.broadcast_to(sharp, (len(actions), len(sharp)))
-        return q_cost(state.safety, here, actions, state.cost_bound, config)
-
-    chosen = screening.screen(
-        key_screen,
-        action,
-        cost_of,
-        tolerance=config.tolerance if config.screen else float("inf"),
-        number=config.screen_candidates,
-        source=config.screen_from,
-        spread=config.screen_spread,
-    )
-    info = {"q_cost": chosen.q_cost, "screened": chosen.screened, "changed": chosen.changed}
-    return chosen.action, {"key": key, "noise": noise}, info
-
-
-def observe(state: SafetyCriticState, obs: jax.Array) -> SafetyCriticState:
-    return state._replace(scaler=common.scaler_update(state.scaler, obs))
-
-
 def values(
-    state: SafetyCriticState, obs: jax.Array, action: jax.Array, config: SafetyCriticConfig
+    state: SafetyCriticState, obs: jax.Array, action: jax.Array, config: SafetyCriticSettings
 ) -> Metrics:
-    """Q_R, Q_C and, if the method uses it, the influence of observations (N, O), actions (N, A).
+    """Return Q_R, Q_C and, if the method has it, the influence of (N, O) and (N, A).
 
     With the reference "batch" the N rows themselves are the batch of Eq. 1.
     """
-    sharp = sharpened(state, obs, config)
-    found = {
-        "q_reward": networks.critic(state.reward, scaled(state, obs, config), action),
-        "q_cost": q_cost(state.safety, sharp, action, state.cost_bound, config),
+    critic_obs = critic_inputs(state, obs, config)
+    predictions = {
+        "q_reward": networks.critic(state.reward, actor_inputs(state, obs, config), action),
+        "q_cost": q_cost(state.safety, critic_obs, action, state.cost_bound, config),
     }
-    if config.uses_influence:
-        found["influence"] = assess(state, sharp, action, config, learn=False).u
-    return found
-
-
-def policy(state: SafetyCriticState, obs: jax.Array, config: SafetyCriticConfig) -> jax.Array:
-    """The actor's actions (N, A), without noise or screen."""
-    return networks.actor(state.actor, scaled(state, obs, config))
+    if config.influence is not None:
+        passes = forward_members(state.safety, critic_obs, action)
+        predictions["influence"] = batch_influence(
+            state, critic_obs, action, passes, config, learn=False
+        ).u
+    return predictions

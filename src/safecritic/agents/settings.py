@@ -1,50 +1,87 @@
-"""What every agent shares: common settings, observation scaling, checks of settings."""
+"""Settings of the methods: base classes, optional parts, and checks. Imports no JAX.
+
+A method's settings are a frozen dataclass. A field whose type is `SomePart | None` is an optional
+part with settings of its own; outside (command line, TOML, JSON, keywords) names are flat: a
+part's settings stand beside all others, and the part's name is a switch, `screen=False`. The
+comment behind a field is its help.
+"""
 
 import dataclasses
+import inspect
+import io
 import math
+import tokenize
+import types
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
-import jax
-import jax.numpy as jnp
-import optax
-
-from safecritic import _jax  # noqa: F401
-from safecritic.networks import EnvSpec, Tree
-
-SCALINGS = ("running", "none")
-CLIP = 10.0  # scaled observations stay within +-10 spreads
-SHARP_SIZE = 3.0  # of a sharpened input at its largest
-LEAST_VARIANCE = 1e-4  # a nearly constant input is not blown up
+from safecritic.names import suggest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Common:
+class Group:
+    """A group of settings with a title of its own in the help; knows how to check itself."""
+
+    TITLE: ClassVar[str]
+
+    def check(self) -> None:
+        """Raise ValueError for a setting no run could start with."""
+        require_types(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part(Group):
+    """Settings of an optional part of a method."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Group):
     """Settings of every method; names follow Stable-Baselines3."""
+
+    TITLE: ClassVar[str] = "learning"
 
     gamma: float = 0.95  # discount of reward and cost
     hidden: tuple[int, ...] = (256, 256)  # widths of the hidden layers of every network
     critic_lr: float = 1e-3  # step size of the reward critic
-    batch_size: int = 64  # samples of an update
+    batch_size: int = 64  # samples per update
     cost_limit: float = 1.0  # budget: undiscounted cost of an episode
-    observation_scaling: str = "running"  # by running mean and spread, or "none" (paper)
+    observation_scaling: Literal["running", "none"] = "running"  # by mean and spread; paper: none
 
     @property
     def warm_up(self) -> int:
         """Steps before the first update."""
         raise NotImplementedError
 
+    def check(self) -> None:
+        super().check()
+        require(0 <= self.gamma < 1, "gamma", "in [0, 1)", self.gamma)
+        require_positive(self, "batch_size", "critic_lr")
+        require_not_negative(self, "cost_limit")
+        require(
+            isinstance(self.hidden, tuple)
+            and len(self.hidden) > 0
+            and all(isinstance(n, int) and n > 0 for n in self.hidden),
+            "hidden",
+            "one or more layer widths > 0, such as (256, 256)",
+            self.hidden,
+        )
+        for name in part_types(type(self)):
+            part = getattr(self, name)
+            if part is not None:
+                part.check()
+
 
 @dataclass(frozen=True, kw_only=True)
-class OffPolicy(Common):
-    """Settings of the methods that learn from a replay, an update per step."""
+class OffPolicySettings(Settings):
+    """Settings of the methods that learn from a replay buffer, one update per step."""
 
     tau: float = 5e-3  # rate at which target networks follow
-    buffer_size: int = 200_000  # transitions in the replay
-    learning_starts: int = 1_000  # random steps before the first update; not printed
+    buffer_size: int = 200_000  # transitions in the replay buffer
+    learning_starts: int = 1_000  # random steps before the first update; the paper gives no value
     actor_lr: float = 3e-4  # step size of the actor; paper: 2e-3
-    noise_sigma: float = 0.2  # of the Ornstein-Uhlenbeck exploration noise
-    noise_theta: float = 0.15  # its pull to 0; not printed: DDPG's value
+    noise_sigma: float = 0.2  # spread of the Ornstein-Uhlenbeck exploration noise
+    noise_theta: float = 0.15  # its pull to 0; DDPG's value, the paper gives none
     n_step: int = 1  # steps of reward in a target
     costly_share: float = 0.0  # share of a batch drawn among transitions with cost > 0
 
@@ -52,7 +89,7 @@ class OffPolicy(Common):
     def warm_up(self) -> int:
         return self.learning_starts
 
-    # What else ``replay.sample`` asks for
+    # What else `replay.sample` asks for
 
     @property
     def safety_n_step(self) -> int:
@@ -62,89 +99,126 @@ class OffPolicy(Common):
     def neighbour_block(self) -> int:
         return 0
 
-
-class Scaler(NamedTuple):
-    """Running mean and variance of the observations, kept in the agent's state."""
-
-    mean: jax.Array
-    var: jax.Array
-    count: jax.Array  # type: ignore[assignment]
-    near: jax.Array  # (O,) bool: which observations are a closeness
-
-
-def scaler_init(spec: EnvSpec) -> Scaler:
-    return Scaler(
-        mean=jnp.zeros(spec.obs_dim, jnp.float32),
-        var=jnp.ones(spec.obs_dim, jnp.float32),
-        count=jnp.zeros((), jnp.float32),
-        near=jnp.zeros(spec.obs_dim, bool).at[jnp.array(spec.closeness, int)].set(True),
-    )
+    def check(self) -> None:
+        super().check()
+        require(0 < self.tau <= 1, "tau", "in (0, 1]", self.tau)
+        require_positive(self, "buffer_size", "actor_lr", "n_step")
+        require_not_negative(self, "noise_sigma", "noise_theta", "learning_starts")
+        require_share(self, "costly_share", "noise_theta")
+        if self.batch_size > self.buffer_size:
+            raise ValueError(
+                f"batch_size {self.batch_size} exceeds buffer_size {self.buffer_size}: "
+                "no batch could be drawn (--batch-size, --buffer-size)"
+            )
 
 
-def scaler_update(scaler: Scaler, obs: jax.Array) -> Scaler:
-    """Welford's step with one observation."""
-    obs = jnp.asarray(obs, jnp.float32)
-    count = scaler.count + 1.0
-    delta = obs - scaler.mean
-    mean = scaler.mean + delta / count
-    # The initial variance of 1 has weight 0: the first observation removes it.
-    var = scaler.var + (delta * (obs - mean) - scaler.var) / count
-    return Scaler(mean, var, count, scaler.near)
+# Flat names
 
 
-def scaler_update_many(scaler: Scaler, obs: jax.Array) -> Scaler:
-    """The same with N observations (N, O) at once."""
-    number = jnp.float32(len(obs))
-    count = scaler.count + number
-    delta = obs.mean(axis=0) - scaler.mean
-    share = number / count
-    mean = scaler.mean + share * delta
-    within = (1.0 - share) * scaler.var + share * obs.var(axis=0)
-    return Scaler(mean, within + share * (1.0 - share) * delta**2, count, scaler.near)
+def part_types(kind: type) -> dict[str, type[Part]]:
+    """Return the optional parts of a settings class by name."""
+    parts = {}
+    for field in dataclasses.fields(kind):
+        if isinstance(field.type, types.UnionType):
+            first = get_args(field.type)[0]
+            if isinstance(first, type) and issubclass(first, Part):
+                parts[field.name] = first
+    return parts
 
 
-def scale(scaler: Scaler, obs: jax.Array, scaling: str) -> jax.Array:
-    obs = jnp.asarray(obs, jnp.float32)
-    if scaling == "none":
-        return obs
-    spread = jnp.sqrt(jnp.maximum(scaler.var, LEAST_VARIANCE))
-    return jnp.clip((obs - scaler.mean) / spread, -CLIP, CLIP)
+def part_fields(kind: type) -> dict[str, set[str]]:
+    """Return the names of the settings of each optional part of a settings class."""
+    return {
+        name: {field.name for field in dataclasses.fields(part)}
+        for name, part in part_types(kind).items()
+    }
 
 
-def sharpen(scaler: Scaler, obs: jax.Array, scaling: str, power: float, gain: float) -> jax.Array:
-    """Observations as the safety critic sees them: what is near stands out.
-
-    A lidar tells 1 - distance/range, so the edge of a hazard moves it by a few hundredths. Raised
-    to a power only near things are left; everything else is scaled as usual, times ``gain``.
-    """
-    scaled = scale(scaler, obs, scaling)
-    if power == 1.0:
-        return scaled
-    closeness = jnp.clip(jnp.asarray(obs, jnp.float32), 0.0, 1.0)
-    # A whole power is a few products, any other a logarithm and an exponential.
-    raised = closeness ** (int(power) if power == int(power) else power)
-    # no lidar, nothing to make room for
-    others = jnp.where(scaler.near.any(), jnp.float32(gain), 1.0)
-    return jnp.where(scaler.near, SHARP_SIZE * raised, others * scaled)
+def setting_names(kind: type, parts: tuple[str, ...]) -> list[str]:
+    """Return the flat names of all settings of a class that has these parts."""
+    return [field.name for field, _ in setting_fields(kind, parts)] + list(parts)
 
 
-def adam_step(params: Tree, gradient: Tree, opt: Any, lr: float) -> tuple[Tree, Any]:
-    """One step of Adam: the new parameters and the optimiser's state."""
-    step, opt = optax.adam(lr).update(gradient, opt)
-    return jax.tree.map(jnp.add, params, step), opt
+def setting_fields(
+    kind: type, parts: tuple[str, ...]
+) -> Iterator[tuple[dataclasses.Field[Any], type[Group]]]:
+    """Yield every setting of a class with these parts, and the group that declares it."""
+    optional = part_types(kind)
+    for field in dataclasses.fields(kind):
+        if field.name not in optional:
+            yield field, next(c for c in reversed(kind.__mro__) if field.name in c.__dict__)
+    for name in parts:
+        for field in dataclasses.fields(optional[name]):
+            yield field, optional[name]
+
+
+def build(kind: type, parts: tuple[str, ...], flat: Mapping[str, Any]) -> Any:
+    """Return the settings of a class from flat names; `parts` are those the method has."""
+    flat = {name: tuple(x) if isinstance(x, list) else x for name, x in flat.items()}  # from JSON
+    optional = part_types(kind)
+    own = {f.name for f in dataclasses.fields(kind)} - optional.keys()
+    values: dict[str, Any] = {name: x for name, x in flat.items() if name in own}
+    used = set(values) | (flat.keys() & set(parts))
+    for name in parts:
+        on = flat.get(name, True)
+        require(isinstance(on, bool), name, "True or False", on)
+        names = part_fields(kind)[name]
+        given = {key: x for key, x in flat.items() if key in names}
+        used |= given.keys()
+        if on:
+            values[name] = optional[name](**given)
+    for name in flat:
+        if name not in used:
+            known = setting_names(kind, parts)
+            raise ValueError(f"unknown setting {name!r}: {suggest(name, known)}")
+    settings = kind(**values)
+    settings.check()
+    return settings
+
+
+def flatten(settings: Settings) -> dict[str, Any]:
+    """Return the settings by their flat names, an absent part as `False`."""
+    flat: dict[str, Any] = {}
+    optional = part_types(type(settings))
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if field.name not in optional:
+            flat[field.name] = value
+            continue
+        flat[field.name] = value is not None
+        if value is not None:
+            flat |= {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return flat
+
+
+def helps(kind: type) -> dict[str, str]:
+    """Return the comment behind each field of a dataclass, those of its bases included."""
+    comments: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        lines = inspect.getsource(base)
+        name = ""
+        for token in tokenize.generate_tokens(io.StringIO(inspect.cleandoc(lines)).readline):
+            if token.type == tokenize.COMMENT and name:
+                comments[name] = token.string.removeprefix("#").strip()
+            field = token.line.partition(":")[0].strip()
+            name = field if field in inspect.get_annotations(base) else ""
+    return comments
+
+
+# Checks
 
 
 def require(holds: bool, name: str, rule: str, value: Any) -> None:
-    """Raise in the common form: what was expected, what came, where to change it."""
+    """Raise ValueError that says what was expected, what came and where to change it."""
     if not holds:
         flag = name.replace("_", "-")
         raise ValueError(f"{name} must be {rule}, got {value!r} (--{flag})")
 
 
-def require_types(config: Any) -> None:
-    """Each setting has the type its field declares; NaN is not a number here."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
+def require_types(settings: Any) -> None:
+    """Require each setting to have the type its field declares; NaN is not a number here."""
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
         whole = isinstance(value, int) and not isinstance(value, bool)
         if field.type is float:
             holds = whole or (isinstance(value, float) and not math.isnan(value))
@@ -153,56 +227,22 @@ def require_types(config: Any) -> None:
             require(whole, field.name, "a whole number", value)
         elif field.type is bool:
             require(isinstance(value, bool), field.name, "True or False", value)
-        elif field.type is str:
-            require(isinstance(value, str), field.name, "a name", value)
+        elif get_origin(field.type) is Literal:
+            choices = get_args(field.type)
+            holds = any(type(value) is type(choice) and value == choice for choice in choices)
+            require(holds, field.name, "one of " + ", ".join(map(str, choices)), value)
 
 
-def require_one_of(config: Any, name: str, choices: tuple[Any, ...]) -> None:
-    value = getattr(config, name)
-    require(value in choices, name, "one of " + ", ".join(map(str, choices)), value)
-
-
-def require_positive(config: Any, *names: str) -> None:
+def require_positive(settings: Any, *names: str) -> None:
     for name in names:
-        require(getattr(config, name) > 0, name, "> 0", getattr(config, name))
+        require(getattr(settings, name) > 0, name, "> 0", getattr(settings, name))
 
 
-def require_not_negative(config: Any, *names: str) -> None:
+def require_not_negative(settings: Any, *names: str) -> None:
     for name in names:
-        require(getattr(config, name) >= 0, name, ">= 0", getattr(config, name))
+        require(getattr(settings, name) >= 0, name, ">= 0", getattr(settings, name))
 
 
-def require_share(config: Any, *names: str) -> None:
+def require_share(settings: Any, *names: str) -> None:
     for name in names:
-        require(0 <= getattr(config, name) <= 1, name, "between 0 and 1", getattr(config, name))
-
-
-def validate_common(config: Common) -> None:
-    """Refuse settings no run of any method could start with."""
-    require_types(config)
-    require(0 <= config.gamma < 1, "gamma", "in [0, 1)", config.gamma)
-    require_positive(config, "batch_size", "critic_lr")
-    require_not_negative(config, "cost_limit")
-    require_one_of(config, "observation_scaling", SCALINGS)
-    require(
-        isinstance(config.hidden, tuple)
-        and len(config.hidden) > 0
-        and all(isinstance(n, int) and n > 0 for n in config.hidden),
-        "hidden",
-        "one or more layer widths > 0, such as (256, 256)",
-        config.hidden,
-    )
-
-
-def validate(config: OffPolicy) -> None:
-    """The same for methods with a replay."""
-    validate_common(config)
-    require(0 < config.tau <= 1, "tau", "in (0, 1]", config.tau)
-    require_positive(config, "buffer_size", "actor_lr", "n_step")
-    require_not_negative(config, "noise_sigma", "noise_theta", "learning_starts")
-    require_share(config, "costly_share", "noise_theta")
-    if config.batch_size > config.buffer_size:
-        raise ValueError(
-            f"batch_size {config.batch_size} exceeds buffer_size {config.buffer_size}: "
-            "no batch could be drawn (--batch-size, --buffer-size)"
-        )
+        require(0 <= getattr(settings, name) <= 1, name, "between 0 and 1", getattr(settings, name))

@@ -69,14 +69,13 @@ def train(arguments: list[str]) -> int:
         right = methods.make_config(method.name, _task_name(options.task), options.paper_defaults)
         if right != defaults:
             options = _parse(_train_options(right, method.steps), command, arguments)
+    from safecritic.agents.settings import flatten
     from safecritic.api import CLASSES, check_steps
     from safecritic.run.loop import Intervals
 
     with explained():
-        settings = {
-            f.name: getattr(options.settings, f.name) for f in dataclasses.fields(options.settings)
-        }
-        method.agent.validate(options.settings)
+        settings = flatten(options.settings)
+        options.settings.check()
         check_steps(options.steps, options.steps, options.settings.warm_up)
         agent = CLASSES[method.name](options.task, seed=options.seed, **settings)
         every = Intervals(options.log_every, options.figures_every, options.checkpoint_every)

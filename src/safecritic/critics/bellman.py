@@ -1,4 +1,4 @@
-"""The Bellman regression shared by the reward critic and every safety critic."""
+"""The Bellman regression that the reward critic and every safety critic share."""
 
 import jax
 import jax.numpy as jnp
@@ -7,9 +7,9 @@ from safecritic import _jax  # noqa: F401
 
 
 def target(signal: jax.Array, discount: jax.Array, q_next: jax.Array) -> jax.Array:
-    """signal + discount Q(s', pi(s')), without gradient.
+    """Return signal + discount Q(s', pi(s')), without gradient.
 
-    ``discount`` holds gamma^n (1 - terminated): a truncated episode still bootstraps.
+    `discount` holds gamma^n (1 - terminated): a truncated episode still bootstraps.
     """
     return jax.lax.stop_gradient(signal + discount * q_next)
 

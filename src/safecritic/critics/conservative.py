@@ -15,22 +15,52 @@ scale of the data.
 """
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
+from safecritic.agents.settings import (
+    Part,
+    require,
+    require_not_negative,
+    require_positive,
+)
+from safecritic.critics import bellman
 from safecritic.fast import draws
 
-FORMS = ("band", "hinge", "mirrored", "printed", "flipped")
-SOURCES = ("uniform", "policy")
-GRADIENTS = ("sampled", "exact")
+Form = Literal["band", "hinge", "mirrored", "flipped", "printed"]
 
 
-def alternatives(
+@dataclass(frozen=True, kw_only=True)
+class Conservative(Part):
+    """Eq. 3, second term: other actions are taken to cost more."""
+
+    TITLE: ClassVar[str] = "conservatism"
+
+    conservative_form: Form = "band"  # form of the margin; paper: printed
+    conservative_weight: float = 5e-3  # weight of the term; paper: 1e-3, reading its alpha as this
+    conservative_gradient: Literal["sampled", "exact"] = "sampled"  # the same in expectation
+    conservative_share: float = 0.5  # share of the states, drawn by caution; paper: 1 (all)
+    push_data: bool = False  # push the data's own value down as well; paper: True
+    alternatives: int = 8  # other actions per state, m; the paper gives no value
+    alternatives_from: Literal["uniform", "policy"] = "uniform"  # box, or around the policy
+    alternatives_spread: float = 0.2  # spread of the noise around the policy, for "policy"
+    sigma_epsilon: float = 1e-2  # eps beside sigma; the paper gives no value
+
+    def check(self) -> None:
+        super().check()
+        require_positive(self, "alternatives", "sigma_epsilon")
+        require_not_negative(self, "conservative_weight", "alternatives_spread")
+        share = self.conservative_share
+        require(0 < share <= 1, "conservative_share", "in (0, 1]", share)
+
+
+def sample_actions(
     key: jax.Array, policy_action: jax.Array, number: int, source: str, spread: float
 ) -> jax.Array:
-    """Alternative actions (B, m, A): uniform over the box (USC) or policy plus noise (CSC)."""
+    """Return other actions (B, m, A): uniform over the box (USC) or policy plus noise (CSC)."""
     batch, size = policy_action.shape
     shape = (batch, number, size)
     if source == "uniform":
@@ -40,7 +70,7 @@ def alternatives(
 
 
 def batch_scale(q: jax.Array, epsilon: float) -> tuple[jax.Array, jax.Array]:
-    """mu and sigma + eps of Eq. 3 over the last axis of ``q``, without gradient."""
+    """Return mu and sigma + eps of Eq. 3 over the last axis of `q`, without gradient."""
     q = jax.lax.stop_gradient(q)
     return q.mean(axis=-1, keepdims=True), q.std(axis=-1, keepdims=True) + epsilon
 
@@ -52,8 +82,8 @@ def _log_mean_exp(z: jax.Array) -> jax.Array:
 def margin(z_data: jax.Array, z_alt: jax.Array, form: str, z_top: jax.Array) -> jax.Array:
     """Eq. 3, second term before its weight: (..., n), one of the forms listed above.
 
-    ``z_data`` (..., n) belongs to the data's actions in n states, ``z_alt`` (..., n, m) to the
-    alternatives there, ``z_top`` (..., 1) is the largest of the data's in the whole batch.
+    `z_data` (..., n) belongs to the data's actions in n states, `z_alt` (..., n, m) to the
+    alternatives there, `z_top` (..., 1) is the largest of the data's in the whole batch.
     """
     if form in ("printed", "flipped"):
         gap = jax.nn.logsumexp(z_alt, axis=-1) - z_data
@@ -66,37 +96,17 @@ def margin(z_data: jax.Array, z_alt: jax.Array, form: str, z_top: jax.Array) -> 
     return hinge + jax.nn.relu(_log_mean_exp(z_alt) - z_top)
 
 
-class Draw(NamedTuple):
-    place: jax.Array  # (..., n) which alternative
-    slope: jax.Array  # (..., n) the factor its gradient gets
+def loss(
+    q: jax.Array, targets: jax.Array, caution: jax.Array, margin: jax.Array, weight: float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Eq. 3: mean of 1/2 (Q_C - target)^2 + weight 1/2 caution margin, summed over members.
 
-
-def draw_alternative(
-    uniform: jax.Array, z_data: jax.Array, z_alt: jax.Array, form: str, z_top: jax.Array
-) -> Draw:
-    """One alternative per state to stand for all m in the gradient, from ``uniform`` (..., n).
-
-    Alternative j is drawn with probability |g_j| / sum |g|, g the margin's derivative by z_alt (for
-    a log-sum-exp the softmax), and its gradient multiplied by sign(g_j) sum |g|: in expectation
-    that is the exact gradient.
+    `q` is (members, B), `margin` (members, n) of all states or of those drawn by their caution. A
+    caution of 1 is CSC, a weight of 0 is SC.
     """
-    value, pull = jax.vjp(lambda z: margin(z_data, z, form, z_top), z_alt)
-    (g,) = pull(jnp.ones_like(value))
-    reached = jnp.cumsum(jnp.abs(g), axis=-1)
-    total = reached[..., -1]
-    place = jnp.argmax(reached > (uniform * total)[..., None], axis=-1)
-    drawn = jnp.take_along_axis(g, place[..., None], axis=-1)[..., 0]
-    return Draw(place, jnp.sign(drawn) * total)
-
-
-def sampled_margin(
-    z_data: jax.Array,
-    z_alt: jax.Array,
-    z_drawn: jax.Array,
-    slope: jax.Array,
-    form: str,
-    z_top: jax.Array,
-) -> jax.Array:
-    """The value of ``margin`` with the gradient of the drawn alternative alone."""
-    value = margin(z_data, jax.lax.stop_gradient(z_alt), form, z_top)
-    return value + slope * (z_drawn - jax.lax.stop_gradient(z_drawn))
+    regression = bellman.loss(q, targets)
+    conservative = 0.5 * jnp.sum(jnp.mean(caution * margin, axis=-1))
+    return regression + weight * conservative, {
+        "safety/bellman_loss": regression,
+        "safety/conservative_loss": weight * conservative,
+    }

@@ -1,4 +1,4 @@
-"""Gauss-Newton influence (Eq. 1) without per-sample gradients.
+"""Gauss-Newton influence (Eq. 1) without per-sample gradients, and the caution it gives (Eq. 2).
 
 With G (B x P) the gradients of Q_C for the batch, Eq. 1 asks for diag(G (G^T G + dI)^-1 G^T), which
 is diag(K (K + dI)^-1) with K = G G^T (B x B). For a perceptron
@@ -14,31 +14,53 @@ over the replay, for the last layer alone: then u falls where data is dense.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from safecritic import networks
+from safecritic.agents.settings import Part, require, require_positive
+from safecritic.fast.products import times_transposed
 from safecritic.networks import Members, Params
 
-REFERENCES = ("batch", "replay")
+
+@dataclass(frozen=True, kw_only=True)
+class Influence(Part):
+    """Eq. 1 and 2: how uncertain Q_C is about a sample, and the caution that follows."""
+
+    TITLE: ClassVar[str] = "influence"
+
+    reference: Literal["replay", "batch"] = "replay"  # what Eq. 1 compares with; paper: batch
+    damping: float = 1e-6  # d of Eq. 1, for the reference "batch"
+    replay_damping: float = 1e-3  # the same relative to the mean curvature, for "replay"
+    curvature_decay: float = 0.999  # decay of the running curvature, per update
+    curvature_every: int = 4  # updates between two batches it learns from
+    curvature_refresh: int = 50  # updates between two factorisations
+
+    def check(self) -> None:
+        super().check()
+        require_positive(self, "damping", "replay_damping")
+        require_positive(self, "curvature_every", "curvature_refresh")
+        decay = self.curvature_decay
+        require(0 <= decay < 1, "curvature_decay", "in [0, 1)", decay)
 
 
 def preactivation_gradients(
-    params: Params, inputs: tuple[jax.Array, ...], top: jax.Array
+    params: Params, inputs: tuple[jax.Array, ...], slope: jax.Array
 ) -> tuple[jax.Array, ...]:
-    """D of every layer, (B, width), from ``top`` = dQ_C/dz of the raw output (B,)."""
-    d = top[:, None]
-    found = [d]
+    """Return D of every layer, (B, width), from `slope` = dQ_C/dz of the raw output (B,)."""
+    d = slope[:, None]
+    gradients = [d]
     for layer, x in zip(params[:0:-1], inputs[:0:-1], strict=True):
         d = (d @ layer["w"].T) * (x > 0)
-        found.append(d)
-    return tuple(reversed(found))
+        gradients.append(d)
+    return tuple(reversed(gradients))
 
 
 def gram(inputs: tuple[jax.Array, ...], gradients: tuple[jax.Array, ...]) -> jax.Array:
-    """K = G G^T (B, B) of one network in float64, layer by layer."""
+    """Return K = G G^T (B, B) of one network in float64, layer by layer."""
     total = jnp.zeros((), jnp.float64)
     for a, d in zip(inputs, gradients, strict=True):
         a, d = a.astype(jnp.float64), d.astype(jnp.float64)
@@ -47,18 +69,18 @@ def gram(inputs: tuple[jax.Array, ...], gradients: tuple[jax.Array, ...]) -> jax
 
 
 def _remainder_cholesky(k: jax.Array, damping: float) -> tuple[jax.Array, jax.Array]:
-    """The remainder and whether the factor can be trusted."""
+    """Return the remainder and whether the factor can be trusted."""
     n = k.shape[-1]
     eye = jnp.eye(n, dtype=k.dtype)
     # Unit diagonal: gradients of very different size then cost no accuracy.
     scale = jax.lax.rsqrt(jnp.diagonal(k) + damping)
     factor = jnp.linalg.cholesky((k + damping * eye) * scale[:, None] * scale)
     inverse = jax.scipy.linalg.solve_triangular(factor, eye, lower=True)
-    rest = damping * scale**2 * jnp.sum(inverse**2, axis=0)
+    remainder = damping * scale**2 * jnp.sum(inverse**2, axis=0)
     pivot = jnp.min(jnp.diagonal(factor))
     # A squared pivot near the rounding error of the diagonal carries no digits.
-    sound = jnp.isfinite(rest).all() & (pivot**2 > 1e-12)
-    return rest, sound
+    sound = jnp.isfinite(remainder).all() & (pivot**2 > 1e-12)
+    return remainder, sound
 
 
 def _remainder_eigen(k: jax.Array, damping: float) -> jax.Array:
@@ -87,17 +109,17 @@ def remainder(k: jax.Array, damping: float) -> jax.Array:
 def batch_remainder(
     members: Members, x: jax.Array, value: Callable[[jax.Array], jax.Array], damping: float
 ) -> jax.Array:
-    """Eq. 1 with the batch as reference: 1 - u (B,) of the rows ``x`` (B, in), all in float64.
+    """Eq. 1 with the batch as reference: 1 - u (B,) of the rows `x` (B, in), all in float64.
 
-    ``value`` maps the raw outputs (members, B) to Q_C (B,): its slope is part of the gradient, and
+    `value` maps the raw outputs (members, B) to Q_C (B,): its slope is part of the gradient, and
     the parameters of all members are one vector, so that their Gram matrices add up.
     """
     members, x = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), (members, x))
     passes = [networks.forward_inputs(params, x) for params in members]
     q, pull = jax.vjp(value, jnp.stack([z[:, 0] for z, _ in passes]))
-    (top,) = pull(jnp.ones_like(q))
+    (slope,) = pull(jnp.ones_like(q))
     grams = [
-        gram(inputs, preactivation_gradients(params, inputs, top[m]))
+        gram(inputs, preactivation_gradients(params, inputs, slope[m]))
         for m, (params, (_, inputs)) in enumerate(zip(members, passes, strict=True))
     ]
     return remainder(sum(grams[1:], grams[0]), damping)
@@ -116,6 +138,7 @@ class Curvature(NamedTuple):
 
 
 def curvature_init(width: int) -> Curvature:
+    """Return the curvature before the first update."""
     size = width + 1
     return Curvature(
         moment=jnp.zeros((size, size), jnp.float32),
@@ -125,26 +148,20 @@ def curvature_init(width: int) -> Curvature:
     )
 
 
-def last_layer_gradients(features: jax.Array, top: jax.Array) -> jax.Array:
-    """Gradients (B, width + 1) of Q_C by the last layer's weights and bias."""
-    return jnp.concatenate([features * top[:, None], top[:, None]], axis=-1)
+def last_layer_gradients(features: jax.Array, slope: jax.Array) -> jax.Array:
+    """Return gradients (B, width + 1) of Q_C by the last layer's weights and bias."""
+    return jnp.concatenate([features * slope[:, None], slope[:, None]], axis=-1)
 
 
-def curvature_update(
-    curvature: Curvature,
-    gradients: jax.Array,
-    *,
-    decay: float,
-    damping: float,
-    every: int,
-    refresh: int,
-) -> Curvature:
-    """Every ``every`` updates a rank-B update of the running moment, every ``refresh`` a whitener.
+def curvature_update(curvature: Curvature, gradients: jax.Array, part: Influence) -> Curvature:
+    """Add a batch's gradients (B, P) to the running moment, and renew the whitener now and then.
 
-    ``decay`` is that of one update; ``damping`` is relative to the mean of the moment's diagonal.
+    The moment learns from every `curvature_every`-th batch, the whitener is made anew every
+    `curvature_refresh` updates. `curvature_decay` is that of one update; `replay_damping` is
+    relative to the mean of the moment's diagonal.
     """
     batch, size = gradients.shape
-    kept = decay**every
+    kept = part.curvature_decay**part.curvature_every
 
     def add(_: jax.Array, sums: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         moment, weight = sums
@@ -154,18 +171,20 @@ def curvature_update(
         return moment, kept * weight + (1.0 - kept)
 
     # A loop that runs once or not at all: unlike a branch it leaves the moment where it is.
-    times = (curvature.age % every == 0).astype(jnp.int32)
+    times = (curvature.age % part.curvature_every == 0).astype(jnp.int32)
     moment, weight = jax.lax.fori_loop(0, times, add, (curvature.moment, curvature.weight))
 
     def renew() -> jax.Array:
         c = moment.astype(jnp.float64) * (batch / weight)
         eye = jnp.eye(size, dtype=jnp.float64)
-        ridge = damping * jnp.trace(c) / size + LEAST_RIDGE
+        ridge = part.replay_damping * jnp.trace(c) / size + LEAST_RIDGE
         factor = jnp.linalg.cholesky(c + ridge * eye)
         whitener = jax.scipy.linalg.solve_triangular(factor, eye, lower=True)
         return whitener.astype(jnp.float32)
 
-    whitener = jax.lax.cond(curvature.age % refresh == 0, renew, lambda: curvature.whitener)
+    whitener = jax.lax.cond(
+        curvature.age % part.curvature_refresh == 0, renew, lambda: curvature.whitener
+    )
     return Curvature(moment, whitener, weight, curvature.age + 1)
 
 
@@ -175,5 +194,11 @@ def curvature_influence(curvature: Curvature, gradients: jax.Array) -> jax.Array
     That is g^T (B C + g g^T + dI)^-1 g: the sample belongs to its own reference, as in the
     printed sum, so u stays below 1.
     """
-    outside = jnp.sum(networks.times_transposed(gradients, curvature.whitener) ** 2, axis=-1)
+    outside = jnp.sum(times_transposed(gradients, curvature.whitener) ** 2, axis=-1)
     return outside / (1.0 + outside)
+
+
+def caution(u: jax.Array, q: jax.Array) -> jax.Array:
+    """Eq. 2: log(1 + u) (1 + [Q_C above the batch mean]), no gradient through it."""
+    u, q = jax.lax.stop_gradient((u, q))
+    return jnp.log1p(u) * (1.0 + (q > q.mean()))

@@ -17,7 +17,7 @@ def gradient_step(
 
 
 class Gains(NamedTuple):
-    """Of the PID controller; ``p`` and ``d`` act on moving averages with the given weights."""
+    """Gains of the PID controller; `p` and `d` act on moving averages with the given weights."""
 
     p: float
     i: float
@@ -37,7 +37,7 @@ class PID(NamedTuple):
 
 
 def pid_init(multiplier: float, delay: int) -> PID:
-    """The integral alone makes the first multiplier."""
+    """Return the controller's first state; the integral alone makes the first multiplier."""
     return PID(
         integral=jnp.asarray(multiplier, jnp.float32),
         violation=jnp.zeros((), jnp.float32),
@@ -51,10 +51,10 @@ def pid_step(
 ) -> tuple[jax.Array, PID]:
     """Stooke et al. 2020, Algorithm 2: the multiplier after an episode of that cost.
 
-        lam = max(0, Kp smooth(C - limit) + I + Kd max(0, smooth(C) - smooth(C) ``delay`` ago))
+        lam = max(0, Kp smooth(C - limit) + I + Kd max(0, smooth(C) - smooth(C) `delay` ago))
         I   = clip(I + Ki (C - limit), 0, integral_max)
 
-    With Kp = Kd = 0 this is ``gradient_step`` with lr = Ki.
+    With Kp = Kd = 0 this is `gradient_step` with lr = Ki.
     """
     cost = jnp.asarray(episode_cost, jnp.float32)
     first = pid.count == 0

@@ -1,22 +1,47 @@
 """Refinement of uncertain predictions from their neighbours in the replay (Eq. 8-10)."""
 
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
 import jax
 import jax.numpy as jnp
 
-from safecritic import _jax  # noqa: F401
+from safecritic.agents.settings import Part, require_not_negative, require_positive
 from safecritic.networks import Tree
 
-TARGETS = ("bellman", "cost")
+
+@dataclass(frozen=True, kw_only=True)
+class Refinement(Part):
+    """Eq. 8-10: refine the most uncertain samples; of its numbers the paper gives `refine_lr`."""
+
+    TITLE: ClassVar[str] = "refinement"
+
+    refine_target: Literal["bellman", "cost"] = "bellman"  # of the neighbours; paper: one-step cost
+    refine_top: int = 8  # samples refined, n
+    refine_neighbours: int = 5  # of each, K
+    refine_lr: float = 1e-3  # step size of Eq. 10
+    refine_clip: float = 1.0  # longest gradient; paper: 0, no limit
+    refine_beta: float = 1.0  # weight of the distance to the target critic in Eq. 9
+    refine_epsilon: float = 1e-2  # distance up to which that costs nothing
+    refine_confident: bool = True  # leave out neighbours that are among the n uncertain samples
+    refine_block: int = 256  # candidates: a random block of the replay buffer
+    refine_reach: int = 8  # and this many rows on either side of the sample
+
+    def check(self) -> None:
+        super().check()
+        require_positive(self, "refine_top", "refine_neighbours", "refine_block")
+        require_not_negative(self, "refine_lr", "refine_beta", "refine_epsilon")
+        require_not_negative(self, "refine_reach", "refine_clip")
 
 
 def squared_distances(points: jax.Array, candidates: jax.Array) -> jax.Array:
-    """|p - c|^2 (n, M) through one matrix product: for ranking, it loses digits near zero."""
+    """Return |p - c|^2 (n, M) by one matrix product: for ranking, as it loses digits near zero."""
     cross = points @ candidates.T
     return (points**2).sum(-1)[:, None] + (candidates**2).sum(-1) - 2.0 * cross
 
 
 def nearest(squared: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """The places (n, K) of the k least squared distances (n, C), and which of them are finite."""
+    """Return places (n, K) of the k least squared distances (n, C), and which are finite."""
     value, place = jax.lax.top_k(-squared, k)
     return place, jnp.isfinite(value)
 
@@ -41,7 +66,7 @@ def loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Eq. 9: mean of 1/2 (Q_C - c^)^2 + beta max(0, KL - eps)^2, KL = (Q_C - Q_C_old)^2 / 2.
 
-    The KL is that of two Gaussians of unit spread. ``valid`` (n,) drops samples without
+    The KL is that of two Gaussians of unit spread. `valid` (n,) drops samples without
     neighbours; members (..., n) are summed.
     """
     kl = 0.5 * (q - q_old) ** 2
@@ -53,7 +78,7 @@ def loss(
 def step(params: Tree, gradient: Tree, lr: float, longest: float) -> Tree:
     """Eq. 10: a plain gradient step, apart from the critic's own Adam and its moments.
 
-    A gradient longer than ``longest`` is cut to it (0: never): a plain step on a few samples has
+    A gradient longer than `longest` is cut to it (0: never): a plain step on a few samples has
     no bound of its own, and the cubic gradient of the penalty can make it run away.
     """
     factor = jnp.asarray(lr, jnp.float32)

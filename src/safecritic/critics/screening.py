@@ -1,14 +1,31 @@
 """Screening of actions by the safety critic (Algorithm 1)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from safecritic import _jax  # noqa: F401
+from safecritic.agents.settings import Part, require_not_negative, require_positive
 
-SOURCES = ("ou", "uniform")
+
+@dataclass(frozen=True, kw_only=True)
+class Screen(Part):
+    """Algorithm 1, lines 6-9: actions are screened in training and when deployed."""
+
+    TITLE: ClassVar[str] = "screen"
+
+    tolerance: float = 3.0  # Q_C above which an action is screened; paper: 0.3
+    screen_candidates: int = 16  # actions tried, N; the paper gives no value
+    screen_from: Literal["ou", "uniform"] = "ou"  # around the action, or over the box
+    screen_spread: float = 0.2  # spread of the noise around the action
+
+    def check(self) -> None:
+        super().check()
+        require_positive(self, "screen_candidates")
+        require_not_negative(self, "screen_spread")
 
 
 class Screened(NamedTuple):
@@ -21,7 +38,7 @@ class Screened(NamedTuple):
 def candidates(
     key: jax.Array, action: jax.Array, number: int, source: str, spread: float
 ) -> jax.Array:
-    """``number`` actions (number, A) in the box, around ``action`` or uniform over the box.
+    """Return `number` actions (number, A) in the box, around `action` or uniform over the box.
 
     "ou" takes independent first steps of the exploration process: action + spread N(0, 1).
     """
@@ -45,18 +62,12 @@ def choose(action: jax.Array, q: jax.Array, others: jax.Array, q_others: jax.Arr
 
 
 def screen(
-    key: jax.Array,
-    action: jax.Array,
-    q_cost: Callable[[jax.Array], jax.Array],
-    *,
-    tolerance: float,
-    number: int,
-    source: str,
-    spread: float,
+    key: jax.Array, action: jax.Array, q_cost: Callable[[jax.Array], jax.Array], part: Screen | None
 ) -> Screened:
-    """Algorithm 1, lines 6-9: keep ``action`` unless its Q_C exceeds the tolerance.
+    """Algorithm 1, lines 6-9: keep `action` unless its Q_C exceeds the tolerance.
 
-    ``q_cost`` maps actions (n, A) to their Q_C (n,) in the present state.
+    `q_cost` maps actions (n, A) to their Q_C (n,) in the present state. Without a screen every
+    action is kept.
     """
     q = q_cost(action[None])[0]
 
@@ -64,8 +75,13 @@ def screen(
         zero = jnp.zeros((), jnp.float32)
         return Screened(action, q, zero, zero)
 
+    if part is None:
+        return keep()
+
     def search() -> Screened:
-        others = candidates(key, action, number, source, spread)
+        others = candidates(
+            key, action, part.screen_candidates, part.screen_from, part.screen_spread
+        )
         return choose(action, q, others, q_cost(others))
 
-    return jax.lax.cond(q > tolerance, search, keep)
+    return jax.lax.cond(q > part.tolerance, search, keep)

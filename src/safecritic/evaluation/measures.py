@@ -30,7 +30,7 @@ class Critic:
 
         from safecritic import methods
 
-        functions, config = methods.get(agent.method).agent, agent.config
+        functions, config = methods.get(agent.method).load_agent(), agent.config
         self._state = agent.training.device.agent
         # taken alone, so that the compiler leaves out the other values
         self._q_cost = jax.jit(lambda s, o, a: functions.values(s, o, a, config)["q_cost"])
@@ -89,12 +89,18 @@ def calibrated(influence: np.ndarray, error: np.ndarray) -> dict[str, float]:
     }
 
 
+def sigma_epsilon(config: Any) -> float:
+    """Return eps of Eq. 3, where the method has a conservative term."""
+    part = getattr(config, "conservative", None)
+    return 1e-6 if part is None else part.sigma_epsilon
+
+
 def check_theorem(critic: Critic, obs: np.ndarray, config: Any, seed: int) -> list[theorem.Check]:
     """On states that the deployed policy met, its own noise against uniform actions."""
     rng = np.random.default_rng(seed)
     states = obs[rng.permutation(len(obs))[:STATES]]
     own = critic.actions(states)
-    sigma = float(critic.q_cost(states, own).std()) + getattr(config, "sigma_epsilon", 1e-6)
+    sigma = float(critic.q_cost(states, own).std()) + sigma_epsilon(config)
     shape = (len(states), DRAWS, own.shape[1])
     noise = config.noise_sigma * rng.standard_normal(shape)
     samples = {

@@ -1,6 +1,6 @@
-"""Random numbers of the update: those of ``jax.random``, to the bit, in straight-line code.
+"""Random numbers of the update: those of `jax.random`, to the bit, in straight-line code.
 
-On CPU ``jax.random`` runs the rounds of its generator as a loop, and XLA goes through a loop step
+On CPU `jax.random` runs the rounds of its generator as a loop, and XLA goes through a loop step
 by step: in an update that takes a millisecond or two, each draw is felt. Written out, all rounds
 are one pass over the numbers.
 """
@@ -17,7 +17,7 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Random 32 bits, as ``jax.random.bits``: Threefry-2x32 (Salmon et al., 2011), 20 rounds."""
+    """Return random 32 bits, as `jax.random.bits`: 20 rounds of Threefry-2x32 (Salmon, 2011)."""
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.key_data(key)
     keys = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
@@ -34,7 +34,7 @@ def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def below(bits: jax.Array, limit: jax.Array | int) -> jax.Array:
-    """Whole numbers in [0, limit) from as many random 32 bits: the upper half of a product."""
+    """Return whole numbers in [0, limit) from random 32 bits: the upper half of a product."""
     wide = bits.astype(jnp.uint64) * jnp.asarray(limit).astype(jnp.uint64)
     return (wide >> 32).astype(jnp.int32)
 
@@ -42,7 +42,7 @@ def below(bits: jax.Array, limit: jax.Array | int) -> jax.Array:
 def uniform(
     key: jax.Array, shape: tuple[int, ...], low: float = 0.0, high: float = 1.0
 ) -> jax.Array:
-    """Uniform in [low, high), as ``jax.random.uniform``."""
+    """Return uniform numbers in [low, high), as `jax.random.uniform`."""
     # 23 bits as the digits of a number in [1, 2)
     digits = (bits(key, shape) >> np.uint32(9)) | np.uint32(0x3F800000)
     unit = jax.lax.bitcast_convert_type(digits, jnp.float32) - np.float32(1.0)
@@ -51,6 +51,6 @@ def uniform(
 
 
 def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normal, as ``jax.random.normal``."""
+    """Return standard normal numbers, as `jax.random.normal`."""
     least = float(np.nextafter(np.float32(-1.0), np.float32(0.0)))
     return np.float32(math.sqrt(2)) * jax.lax.erf_inv(uniform(key, shape, least, 1.0))

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from safecritic import _jax, replay
-from safecritic.networks import EnvSpec
+from safecritic.agents.interface import EnvSpec
 from safecritic.replay import Transition
 from safecritic.run.checkpoint import Arrays, CheckpointError
 from safecritic.run.episode import ACTING

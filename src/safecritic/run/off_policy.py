@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic.networks import EnvSpec
+from safecritic.agents.interface import EnvSpec
 from safecritic.run import env_state
 from safecritic.run.checkpoint import Arrays
 from safecritic.run.compiled import (

@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic.agents import settings as common
+from safecritic.agents import scaling
 from safecritic.agents.cpo import Rollout
-from safecritic.networks import EnvSpec
+from safecritic.agents.interface import EnvSpec
 from safecritic.run import compiled as device
 from safecritic.run import env_state
 from safecritic.run.checkpoint import Arrays
@@ -233,8 +233,8 @@ def numpy_policy(state: Any, config: Any) -> GaussianPolicy:
         layers=[(np.asarray(x["w"]), np.asarray(x["b"])) for x in state.policy.mean],
         std=np.exp(np.asarray(state.policy.log_std)),
         shift=mean if scaled else np.zeros_like(mean),
-        spread=np.sqrt(np.maximum(var, np.float32(common.LEAST_VARIANCE)))
+        spread=np.sqrt(np.maximum(var, np.float32(scaling.LEAST_VARIANCE)))
         if scaled
         else np.ones_like(var),
-        clip=common.CLIP if scaled else math.inf,
+        clip=scaling.CLIP if scaled else math.inf,
     )

@@ -39,7 +39,7 @@ class Seeds:
         self.episodes: list[list[dict[str, float]]] = [[] for _ in numbers]
         first = self.trainings[0]
         self.compiled = device.compile_together(
-            found.agent, first.config, first.spec, len(first.compiled.metrics)
+            found.load_agent(), first.config, first.spec, len(first.compiled.metrics)
         )
 
     @property

@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from safecritic import methods
+from safecritic.agents.settings import flatten
+from safecritic.names import suggest
 from safecritic.run.folder import read_config, read_json, write_json
 from safecritic.tasks.adapter import is_ours
 from safecritic.tasks.registry import get as get_task
@@ -91,7 +93,7 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
     known = (*KEYS, *TABLES)
     for key in content:
         if key not in known:
-            raise StudyError(f"unknown key {key!r}: {methods.suggest(key, known)}")
+            raise StudyError(f"unknown key {key!r}: {suggest(key, known)}")
     chosen = [methods.get(name).name for name in _listed(content, "methods", str)]
     tasks = [_task(name) for name in _listed(content, "tasks", str)]
     seeds = _listed(content, "seeds", int)
@@ -108,7 +110,7 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
 
 
 def _job(content: dict[str, Any], method: str, task: str, seed: int) -> Job:
-    fields = {f.name for f in dataclasses.fields(methods.get(method).config)}
+    fields = set(methods.get(method).setting_names())
     own = content.get("method", {}).get(method, {})
     general = content.get("settings", {}) | content.get("task", {}).get(task, {})
     _require_used(content, general)
@@ -128,18 +130,19 @@ def _job(content: dict[str, Any], method: str, task: str, seed: int) -> Job:
         steps=budgets["steps"] or methods.get(method).steps,
         train_episodes=budgets["train_episodes"],
         deployment_episodes=deployment,
-        settings=json.loads(json.dumps(dataclasses.asdict(config))),
+        settings=json.loads(json.dumps(flatten(config))),
     )
 
 
 def _require_used(content: dict[str, Any], general: dict[str, Any]) -> None:
     """A setting for all must be one of some method of the study."""
-    configs = [methods.get(name).config for name in content["methods"]]
-    every = {f.name for config in configs for f in dataclasses.fields(config)}
+    every = {
+        setting for name in content["methods"] for setting in methods.get(name).setting_names()
+    }
     for name in general:
         if name not in every and name not in BUDGETS:
             raise StudyError(
-                f"no method here has a setting {name!r}: {methods.suggest(name, sorted(every))}"
+                f"no method here has a setting {name!r}: {suggest(name, sorted(every))}"
             )
 
 

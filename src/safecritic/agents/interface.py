@@ -1,0 +1,62 @@
+"""What an agent is to the rest of the package: a few pure functions on a state. Imports no JAX.
+
+An agent is a module (or any object) with these functions; its state is one frozen pytree.
+
+    init         key, spec, settings            -> state
+    act          state, observation (O,)        -> action (A,), carry, info
+    update       state, batch                   -> state, metrics
+    observe      state, observation (O,)        -> state with the observation in its scale
+    end_episode  state, episode's cost          -> state, metrics
+    values       state, observations, actions   -> what the agent predicts, by name
+    policy       state, observations (N, O)     -> actions (N, A) without noise or screen
+
+`carry` holds the parts of the state that acting changes. `info` may have `q_cost`, `screened` and
+`changed`. An on-policy agent has no `observe` and no `end_episode`; its batch is a rollout.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import jax
+
+    Metrics = dict[str, jax.Array]
+    Carry = dict[str, jax.Array]
+else:
+    Metrics = Carry = dict
+
+
+class EnvSpec(NamedTuple):
+    """What an agent knows of its environment; actions always lie in [-1, 1]."""
+
+    obs_dim: int
+    action_dim: int
+    cost_max: float | None = None  # largest cost of one step, if known
+    closeness: tuple[int, ...] = ()  # observations bounded to [0, 1], 1 for near: lidars
+
+
+class Agent(Protocol):
+    """The functions every agent has."""
+
+    def init(self, key: jax.Array, spec: EnvSpec, config: Any) -> Any: ...
+
+    def act(
+        self, state: Any, obs: jax.Array, config: Any, explore: bool
+    ) -> tuple[jax.Array, Carry, Metrics]: ...
+
+    def update(self, state: Any, batch: Any, config: Any) -> tuple[Any, Metrics]: ...
+
+    def values(self, state: Any, obs: jax.Array, action: jax.Array, config: Any) -> Metrics: ...
+
+    def policy(self, state: Any, obs: jax.Array, config: Any) -> jax.Array: ...
+
+
+class OffPolicyAgent(Agent, Protocol):
+    """An agent that learns from a replay buffer, one transition at a time."""
+
+    def observe(self, state: Any, obs: jax.Array) -> Any: ...
+
+    def end_episode(
+        self, state: Any, episode_cost: jax.Array, config: Any
+    ) -> tuple[Any, Metrics]: ...

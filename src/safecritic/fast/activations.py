@@ -1,0 +1,100 @@
+"""A critic's pass with what its layers saw, made once and read by several.
+
+Influence (Eq. 1), margin and gradient (Eq. 3) all need the critic on the data's actions. The
+gradient by the parameters is the one `jax.grad` would give, from the pass that was made already.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from safecritic.fast.products import times_transposed
+from safecritic.networks import Members, Params, forward_inputs
+
+
+class Activations(NamedTuple):
+    """Raw values of k actions for each observation, and the inputs of the layers."""
+
+    raw: jax.Array  # (B, k)
+    hidden: tuple[jax.Array, ...]  # (B, k, width) each: the inputs of every layer but the first
+
+    def first(self) -> "Activations":
+        """Return those of the first action of each observation: (B,) and (B, width)."""
+        return Activations(self.raw[:, 0], tuple(x[:, 0] for x in self.hidden))
+
+    def at(self, place: jax.Array) -> "Activations":
+        """Return those of the action at `place` (B,) of each observation: (B,) and (B, width)."""
+        each = jnp.arange(len(place))
+
+        def take(x: jax.Array) -> jax.Array:
+            return x.at[each, place].get(mode="promise_in_bounds")
+
+        return Activations(take(self.raw), tuple(take(x) for x in self.hidden))
+
+
+def forward_actions(params: Params, obs: jax.Array, actions: jax.Array) -> Activations:
+    """Return a critic's pass over k actions (B, k, A) for each observation (B, O).
+
+    The observation's share of the first layer is computed once for all k.
+    """
+    n_obs = obs.shape[-1]
+    batch, k = actions.shape[:2]
+    w, b = params[0]["w"], params[0]["b"]
+    first = (obs @ w[:n_obs] + b)[:, None, :]
+    # An action has few numbers: term by term this is one pass over the units, with the relu.
+    for number in range(actions.shape[-1]):
+        first = first + actions[..., number, None] * w[n_obs + number]
+    first = jax.nn.relu(first)
+    out, inputs = forward_inputs(params[1:], first.reshape(batch * k, -1))
+    hidden = tuple(x.reshape(batch, k, -1) for x in inputs)
+    return Activations(out[:, 0].reshape(batch, k), hidden)
+
+
+def forward_members(members: Members, obs: jax.Array, action: jax.Array) -> tuple[Activations, ...]:
+    """Return each member's pass over one action (B, A) for each observation (B, O)."""
+    return tuple(forward_actions(params, obs, action[:, None]).first() for params in members)
+
+
+def raw_values(passes: tuple[Activations, ...]) -> jax.Array:
+    """Return the members' raw values, stacked along a first axis."""
+    return jnp.stack([one.raw for one in passes])
+
+
+Rows = tuple[jax.Array, ...]
+Passes = tuple[Activations, ...]
+
+
+@jax.custom_vjp
+def value_from_activations(params: Params, inputs: Rows, passes: Passes) -> Rows:
+    """Return raw values (n,) of each of several inputs (n, in), with their gradient by `params`.
+
+    They are known from `passes`, one of each input: there is no second pass, and the inputs get no
+    gradient.
+    """
+    return tuple(one.raw for one in passes)
+
+
+def _forward(
+    params: Params, inputs: Rows, passes: Passes
+) -> tuple[Rows, tuple[Params, Rows, Passes]]:
+    return value_from_activations(params, inputs, passes), (params, inputs, passes)
+
+
+def _backward(seen: tuple[Params, Rows, Passes], d: Rows) -> tuple[Params, None, None]:
+    params, inputs, passes = seen
+    slopes = [each[:, None] for each in d]
+    gradients: list[dict[str, jax.Array]] = []
+    for number in range(len(params) - 1, -1, -1):
+        rows = [one.hidden[number - 1] for one in passes] if number else inputs
+        pairs = list(zip(rows, slopes, strict=True))
+        # One column: as a row it needs no transposed copy of x.
+        w = [(d.T @ x).T if d.shape[1] == 1 else x.T @ d for x, d in pairs]
+        b = [d.sum(axis=0) for d in slopes]
+        gradients.append({"w": sum(w[1:], w[0]), "b": sum(b[1:], b[0])})
+        if number:
+            slopes = [times_transposed(d, params[number]["w"]) * (x > 0) for x, d in pairs]
+    return tuple(reversed(gradients)), None, None
+
+
+value_from_activations.defvjp(_forward, _backward)

@@ -1,0 +1,64 @@
+"""Small agents, replay buffers with made-up rows, and comparisons of states."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from safecritic import methods, replay
+from safecritic.agents.interface import EnvSpec
+
+
+def settings(name: str, small: dict[str, Any], **changes: Any) -> Any:
+    """Return a method's settings with `small` where it has such a setting, and `changes`."""
+    known = methods.get(name).setting_names()
+    off = [part for part, on in changes.items() if on is False and part in methods.get(name).parts]
+    parts = methods.get(name).part_fields()
+    absent = {field for part in off for field in parts[part]}
+    usable = {key: x for key, x in small.items() if key in known and key not in absent}
+    return methods.make_config(name, **(usable | changes))
+
+
+def start(name: str, config: Any, spec: EnvSpec, seed: int = 0) -> Any:
+    """Return the first state of a method's agent."""
+    return methods.get(name).load_agent().init(jax.random.key(seed), spec, config)
+
+
+def filled_replay(spec: EnvSpec, rows: int, capacity: int = 64, **columns: Any) -> replay.Replay:
+    """Return a replay buffer with random observations and actions, and the `columns` given.
+
+    A column is a function of the random generator and the number of rows.
+    """
+    rng = np.random.default_rng(0)
+    store = replay.init(capacity, spec.obs_dim, spec.action_dim)
+    defaults: dict[str, Any] = {
+        "obs": lambda rng, n: rng.normal(size=(n, spec.obs_dim)),
+        "action": lambda rng, n: rng.uniform(-1, 1, size=(n, spec.action_dim)),
+        "reward": lambda rng, n: rng.normal(size=n),
+        "cost": lambda rng, n: rng.random(n),
+        "next_obs": lambda rng, n: rng.normal(size=(n, spec.obs_dim)),
+        "terminated": lambda rng, n: rng.random(n) < 0.1,
+    }
+    for name, column in (defaults | columns).items():
+        stored = getattr(store, name)
+        value = jnp.asarray(column(rng, rows), stored.dtype)
+        store = store._replace(**{name: stored.at[:rows].set(value)})
+    return store._replace(size=jnp.int32(rows), cursor=jnp.int32(rows))
+
+
+def numbers(tree: Any) -> list[np.ndarray]:
+    """Return every array of a tree as plain numbers, random keys included."""
+    return [
+        np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+        for x in jax.tree.leaves(tree)
+    ]
+
+
+def assert_same(first: Any, second: Any, **tolerance: float) -> None:
+    """Assert that two trees hold the same numbers, to the bit or within a tolerance."""
+    for a, b in zip(numbers(first), numbers(second), strict=True):
+        if tolerance:
+            np.testing.assert_allclose(a, b, **tolerance)
+        else:
+            np.testing.assert_array_equal(a, b)

@@ -1,0 +1,192 @@
+"""One whole update of USC, read top to bottom: no parts, no custom gradients, no sampling tricks.
+
+The first thing to read, and the oracle of the fast update: `safety_critic.update` with
+`conservative_gradient="exact"`, `conservative_share=1`, `curvature_every=1`, `curvature_refresh=1`
+equals it to rounding (tests/reference/test_usc_plain.py). Everything else is at its default: one
+safety critic with clipped output, a band margin, the replay buffer as reference of the influence.
+
+Notation: B samples, m alternatives, n refined samples, K neighbours; s, a are observation and
+action, `near` the observation as the safety critic sees it (lidars raised to a power).
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def mlp(params, x):
+    for layer in params[:-1]:
+        x = jax.nn.relu(x @ layer["w"] + layer["b"])
+    return x @ params[-1]["w"] + params[-1]["b"]
+
+
+def actor(params, s):
+    return jnp.tanh(mlp(params, s))
+
+
+def critic(params, s, a):
+    return mlp(params, jnp.concatenate([s, a], axis=-1))[..., 0]
+
+
+def scaled(scaler, s):
+    spread = jnp.sqrt(jnp.maximum(scaler.var, 1e-4))
+    return jnp.clip((s - scaler.mean) / spread, -10.0, 10.0)
+
+
+def sharpened(scaler, s, c):
+    gain = jnp.where(scaler.closeness.any(), c.sharpening_gain, 1.0)
+    raised = 3.0 * jnp.clip(s, 0.0, 1.0) ** c.sharpening
+    return jnp.where(scaler.closeness, raised, gain * scaled(scaler, s))
+
+
+def adam(params, gradient, opt, lr):
+    updates, opt = optax.adam(lr).update(gradient, opt)
+    return optax.apply_updates(params, updates), opt
+
+
+def influence(params, near, a, curvature, c):
+    """Eq. 1: u = g^T (B C + g g^T + dI)^-1 g, C the running mean of g g^T, g by the last layer."""
+    x = jnp.concatenate([near, a], axis=-1)
+    for layer in params[:-1]:
+        x = jax.nn.relu(x @ layer["w"] + layer["b"])
+    z = (x @ params[-1]["w"] + params[-1]["b"])[:, 0]
+    slope = jax.nn.sigmoid(c.output_sharpness * z)  # of softplus(k z) / k, Q_C made smooth
+    g = slope[:, None] * jnp.concatenate([x, jnp.ones((len(x), 1))], axis=-1)
+    rate = 1.0 - c.influence.curvature_decay
+    moment = (1.0 - rate) * curvature.moment + rate * g.T @ g / len(g)
+    weight = (1.0 - rate) * curvature.weight + rate
+    total = len(g) * moment / weight
+    ridge = c.influence.replay_damping * jnp.trace(total) / len(total)
+    v = jnp.sum(g * jnp.linalg.solve(total + ridge * jnp.eye(len(total)), g.T).T, axis=-1)
+    q = jax.nn.softplus(c.output_sharpness * z) / c.output_sharpness
+    return q, v / (1.0 + v), curvature._replace(moment=moment, weight=weight)
+
+
+def margin(z_data, z_alt, z_top):
+    """Eq. 3, the band: alternatives up while they look safer, down above the batch's largest."""
+    m = z_alt.shape[-1]
+    hinge = jnp.maximum(jax.nn.logsumexp(-z_alt, axis=-1) - jnp.log(m) + z_data, 0.0)
+    return hinge + jnp.maximum(jax.nn.logsumexp(z_alt, axis=-1) - jnp.log(m) - z_top, 0.0)
+
+
+def neighbours(store, start, rows, points, see, c):
+    """Eq. 8: the K nearest rows of the candidates to each of the n points, one point at a time."""
+    r, reach = c.refinement, c.refinement.refine_reach
+    block = start + jnp.arange(min(r.refine_block, len(store.cost)))
+    places, distances = [], []
+    for row, point in zip(rows, points, strict=True):
+        candidates = jnp.concatenate([row + jnp.arange(-reach, reach + 1), block])
+        own = jnp.abs(block - row) <= reach  # counted once, in the first part
+        usable = (candidates >= 0) & (candidates < store.size) & (candidates != row)
+        usable &= jnp.concatenate([jnp.ones(2 * reach + 1, bool), ~own])
+        usable &= ~(candidates[:, None] == rows).any(axis=1)  # only confident neighbours
+        at = jnp.where(usable, candidates, 0)
+        x = jnp.concatenate([see(store.obs[at]), store.action[at]], axis=-1)
+        distance = jnp.where(usable, jnp.sqrt(jnp.sum((x - point) ** 2, axis=-1)), jnp.inf)
+        order = jnp.argsort(distance)[: r.refine_neighbours]
+        places.append(at[order])
+        distances.append(distance[order])
+    return jnp.stack(places), jnp.stack(distances)
+
+
+def update(state, batch, c):
+    """Algorithm 1, lines 13 to 31; `c` are the settings."""
+    s, near = scaled(state.scaler, batch.obs), sharpened(state.scaler, batch.obs, c)
+    a = batch.action
+    safety, target_safety = state.safety[0], state.target_safety[0]
+    key, key_actions, _ = jax.random.split(state.key, 3)
+
+    # Eq. 1 and 2: influence and caution
+    q, u, curvature = influence(safety, near, a, state.curvature[0], c)
+    caution = jnp.log1p(u) * (1.0 + (q > q.mean()))
+
+    # Eq. 3 and 4: the safety critic
+    next_s = scaled(state.scaler, batch.cost_next_obs)
+    next_near = sharpened(state.scaler, batch.cost_next_obs, c)
+    q_next = critic(target_safety, next_near, actor(state.target_actor, next_s))
+    y = batch.cost + batch.cost_discount * jnp.maximum(q_next, 0.0)
+    shape = (len(a), c.conservative.alternatives, a.shape[-1])
+    others = jax.random.uniform(key_actions, shape, jnp.float32, -1.0, 1.0)
+
+    def safety_loss(params):
+        q = critic(params, near, a)
+        q_alt = critic(params, jnp.repeat(near[:, None], shape[1], axis=1), others)
+        fixed = jax.lax.stop_gradient(q)
+        mu, sigma = fixed.mean(), fixed.std() + c.conservative.sigma_epsilon
+        z = (fixed - mu) / sigma
+        conservative = margin(z, (q_alt - mu) / sigma, z.max())
+        weight = c.conservative.conservative_weight
+        return jnp.mean(0.5 * (q - y) ** 2 + weight * 0.5 * caution * conservative)
+
+    safety, safety_opt = adam(
+        (safety,), (jax.grad(safety_loss)(safety),), state.safety_opt, c.safety_lr
+    )
+    safety = safety[0]
+
+    # The reward critic
+    next_s = scaled(state.scaler, batch.next_obs)
+    q_next = critic(state.target_reward, next_s, actor(state.target_actor, next_s))
+    y = batch.reward + batch.discount * q_next
+    gradient = jax.grad(lambda p: 0.5 * jnp.mean((critic(p, s, a) - y) ** 2))(state.reward)
+    reward, reward_opt = adam(state.reward, gradient, state.reward_opt, c.critic_lr)
+
+    # Eq. 5 and 6: the actor
+    def actor_loss(params):
+        action = actor(params, s)
+        q_cost = jnp.maximum(critic(safety, near, action), 0.0)
+        distance = jnp.sum((action - actor(state.target_actor, s)) ** 2, axis=-1)
+        kl = distance / (2.0 * c.kl_sigma**2)
+        return jnp.mean(-critic(reward, s, action) + state.multiplier * q_cost + c.kl_weight * kl)
+
+    policy, actor_opt = adam(
+        state.actor, jax.grad(actor_loss)(state.actor), state.actor_opt, c.actor_lr
+    )
+
+    # Eq. 8: what the neighbours of the most uncertain samples say
+    r, store = c.refinement, batch.neighbours.store
+    top = jnp.argsort(-u, stable=True)[: r.refine_top]
+    points = jnp.concatenate([near[top], a[top]], axis=-1)
+    at, distance = neighbours(
+        store,
+        batch.neighbours.start,
+        batch.index[top],
+        points,
+        lambda obs: sharpened(state.scaler, obs, c),
+        c,
+    )
+    next_s = scaled(state.scaler, store.next_obs[at])
+    next_near = sharpened(state.scaler, store.next_obs[at], c)
+    q_next = jnp.maximum(critic(target_safety, next_near, actor(state.target_actor, next_s)), 0.0)
+    y = store.cost[at] + c.gamma * (1.0 - store.terminated[at]) * q_next
+    weights = 1.0 / jnp.maximum(distance, 1e-6)  # 0 where there is no neighbour
+    y = jnp.sum(weights / weights.sum(axis=-1, keepdims=True) * y, axis=-1)
+
+    # Eq. 9 and 10: refinement, a plain gradient step
+    q_old = critic(target_safety, near[top], a[top])
+
+    def refinement_loss(params):
+        q = critic(params, near[top], a[top])
+        kl = 0.5 * (q - q_old) ** 2
+        far = jnp.maximum(kl - r.refine_epsilon, 0.0)
+        return jnp.mean(0.5 * (q - y) ** 2 + r.refine_beta * far**2)
+
+    gradient = jax.grad(refinement_loss)(safety)
+    length = optax.tree.norm(gradient)
+    factor = r.refine_lr * jnp.minimum(1.0, r.refine_clip / length)
+    safety = jax.tree.map(lambda p, g: p - factor * g, safety, gradient)
+
+    # Targets follow
+    return state._replace(
+        actor=policy,
+        reward=reward,
+        safety=(safety,),
+        target_actor=optax.incremental_update(policy, state.target_actor, c.tau),
+        target_reward=optax.incremental_update(reward, state.target_reward, c.tau),
+        target_safety=optax.incremental_update((safety,), state.target_safety, c.safety_tau),
+        actor_opt=actor_opt,
+        reward_opt=reward_opt,
+        safety_opt=safety_opt,
+        curvature=(curvature,),
+        key=key,
+        step=state.step + 1,
+    )
