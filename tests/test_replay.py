@@ -157,7 +157,7 @@ def test_cost_may_look_further_ahead_than_reward():
 def test_neighbours_are_the_rows_around_and_a_block():
     ring = filled(64, [transition(t) for t in range(40)])
     batch = sample(ring, jax.random.key(0), config=Settings(neighbour_block=16))
-    around = replay.around(batch.neighbours, batch.index, 2)
+    around = replay.window(batch.neighbours, batch.index, 2)
     for t, found in zip(np.asarray(batch.index), np.asarray(around.index), strict=True):
         expected = [t - 2, t - 1, t + 1, t + 2]
         assert list(found) == [i if 0 <= i < 40 else -1 for i in expected]

@@ -1,6 +1,7 @@
 """What holds for every method of the table, and the reductions between them."""
 
 import dataclasses
+import json
 from functools import cache, partial
 
 import jax
@@ -8,56 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers import agents as helpers
+from helpers.agents import assert_same, costly_replay, start
 from safecritic import methods, replay
 from safecritic.agents import cost_critic, safety_critic
-from safecritic.networks import EnvSpec
+from safecritic.agents.interface import EnvSpec
+from safecritic.agents.settings import flatten, helps, part_types, setting_fields
+from safecritic.fast.activations import forward_members
 
-SPEC = EnvSpec(obs_dim=4, action_dim=2, cost_max=1.0)
-SMALL = {"hidden": (8,), "batch_size": 8, "learning_starts": 8}
-SMALL_SAFETY = {
-    "safety_critics": 1,
-    "alternatives": 3,
-    "screen_candidates": 4,
-    "curvature_refresh": 2,
-}
-SMALL_REFINE = {"refine_top": 3, "refine_neighbours": 2, "refine_block": 8, "refine_reach": 2}
-
-
-def settings(name, paper_defaults=False, **changes):
-    chosen = dict(SMALL)
-    if methods.get(name).agent is safety_critic:
-        chosen |= SMALL_SAFETY | SMALL_REFINE
-    return methods.make_config(name, "CarGoal1", paper_defaults, **(chosen | changes))
-
-
-def start(name, config, seed=0):
-    return methods.get(name).agent.init(jax.random.key(seed), SPEC, config)
-
-
-def ring(rows=40):
-    rng = np.random.default_rng(0)
-    store = replay.init(64, SPEC.obs_dim, SPEC.action_dim)
-
-    def put(name, value):
-        column = getattr(store, name)
-        return column.at[:rows].set(jnp.asarray(value, column.dtype))
-
-    return store._replace(
-        obs=put("obs", 5 * rng.normal(size=(rows, 4))),
-        action=put("action", rng.uniform(-1, 1, size=(rows, 2))),
-        reward=put("reward", rng.normal(size=rows)),
-        cost=put("cost", 0.2 * (rng.random(rows) < 0.3)),
-        next_obs=put("next_obs", 5 * rng.normal(size=(rows, 4))),
-        terminated=put("terminated", rng.random(rows) < 0.1),
-        size=jnp.int32(rows),
-        cursor=jnp.int32(rows),
-    )
+settings = partial(helpers.settings, task="CarGoal1")
 
 
 @cache
 def stepper(name, config):
     """A compiled step: observe, sample, update; and the list it adds to when it is traced."""
-    agent, traces = methods.get(name).agent, []
+    agent, traces = methods.get(name).load_agent(), []
 
     @jax.jit
     def step(state, store, key):
@@ -70,23 +36,10 @@ def stepper(name, config):
 
 def run(name, config, steps=6, seed=0):
     step, _ = stepper(name, config)
-    state, store = start(name, config, seed), ring()
+    state, store = start(name, config, seed), costly_replay()
     for i in range(steps):
         state, metrics = step(state, store, jax.random.key(i))
     return state, metrics
-
-
-def numbers(state):
-    """Every array of the state as plain numbers, keys included."""
-    return [
-        np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
-        for x in jax.tree.leaves(state)
-    ]
-
-
-def assert_same(first, second):
-    for a, b in zip(numbers(first), numbers(second), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 OFF_POLICY = [name for name, method in methods.METHODS.items() if not method.on_policy]
@@ -111,9 +64,9 @@ def test_update_is_finite_repeatable_and_compiled_once(name):
     wide = [x for x in jax.tree.leaves(state) if x.dtype in (jnp.float64, jnp.int64)]
     assert wide == []
     assert set(metrics) >= ALWAYS
-    if methods.get(name).agent is safety_critic:
+    if methods.get(name).load_agent() is safety_critic:
         assert set(metrics) >= SAFETY
-        assert (set(metrics) >= SPREAD) == config.uses_influence
+        assert (set(metrics) >= SPREAD) == (config.influence is not None)
 
     for before, after in zip(
         jax.tree.leaves(start(name, config).target_actor),
@@ -123,12 +76,12 @@ def test_update_is_finite_repeatable_and_compiled_once(name):
         assert not np.array_equal(before, after)
 
 
-ONE_PER_AGENT = {methods.get(name).agent: name for name in OFF_POLICY}.values()
+ONE_PER_AGENT = {methods.get(name).load_agent(): name for name in OFF_POLICY}.values()
 
 
 @pytest.mark.parametrize("name", ONE_PER_AGENT)
 def test_acting(name):
-    agent, config = methods.get(name).agent, settings(name)
+    agent, config = methods.get(name).load_agent(), settings(name)
     state = start(name, config)
     obs = jnp.array([1.0, -2.0, 3.0, 0.5], jnp.float32)
     act = jax.jit(agent.act, static_argnames=("config", "explore"))
@@ -173,7 +126,7 @@ def test_screen_changes_a_risky_action_also_without_exploration():
     assert float(info["q_cost"]) < float(q)
     found = values(state, obs[None], action[None], config=config)["q_cost"]
     np.testing.assert_allclose(found, info["q_cost"], rtol=1e-4)
-    off = dataclasses.replace(config, screen=False)
+    off = dataclasses.replace(config, screen=None)
     kept, _, info = act(state, obs, config=off, explore=False)
     np.testing.assert_allclose(kept, proposed[0], atol=1e-6)
     assert float(info["screened"]) == 0.0
@@ -218,7 +171,7 @@ def test_larger_of_two_critics_is_the_target():
 def test_a_clipped_critic_below_0_still_learns():
     """Q_C is 0 for whoever uses it, but the regression sees the slope."""
     config = settings("usc-nr", safety_output="clipped", safety_critics=1)
-    state, store = start("usc-nr", config), ring()
+    state, store = start("usc-nr", config), costly_replay()
     below = jax.tree.map(jnp.copy, state.safety)
     below[0][-1]["b"] = jnp.full(1, -5.0, jnp.float32)
     obs, action = store.obs[:8], store.action[:8]
@@ -227,7 +180,7 @@ def test_a_clipped_critic_below_0_still_learns():
     np.testing.assert_array_equal(found["q_cost"], 0.0)
     slope = jax.jit(jax.grad(safety_critic.safety_loss, has_aux=True), static_argnames="config")
     ones = jnp.ones(8, jnp.float32)
-    gradient, _ = slope(below, obs, action, ones, None, state.cost_bound, config=config)
+    gradient, _ = slope(below, obs, action, ones, None, None, state.cost_bound, config=config)
     np.testing.assert_allclose(gradient[0][-1]["b"], -6.0, atol=0.1)
 
 
@@ -235,26 +188,23 @@ def assert_same_networks(ours, theirs):
     def networks(state):
         return state.actor, state.reward, state.safety, state.target_safety
 
-    for a, b in zip(
-        jax.tree.leaves(networks(ours)), jax.tree.leaves(networks(theirs)), strict=True
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    assert_same(networks(ours), networks(theirs), rtol=1e-5, atol=1e-7)
 
 
 def test_weight_0_leaves_the_bellman_loss():
     """The gradient of CSC's loss with weight 0 is SC's."""
     csc, sc = settings("csc", conservative_weight=0.0), settings("sc")
-    state, store = start("sc", sc), ring()
+    state, store = start("sc", sc), costly_replay()
     obs, action, targets = store.obs[:8], store.action[:8], store.cost[:8]
-    tried = safety_critic.try_actions(
+    alternatives = safety_critic.sample_alternatives(
         jax.random.key(1), jax.random.key(2), action, jnp.ones(8, jnp.float32), csc
     )
     slope = jax.jit(jax.grad(safety_critic.safety_loss, has_aux=True), static_argnames="config")
     bound = state.cost_bound
-    ours, _ = slope(state.safety, obs, action, targets, tried, bound, config=csc)
-    theirs, _ = slope(state.safety, obs, action, targets, None, bound, config=sc)
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8)
+    passes = forward_members(state.safety, obs, action)
+    ours, _ = slope(state.safety, obs, action, targets, alternatives, passes, bound, config=csc)
+    theirs, _ = slope(state.safety, obs, action, targets, None, None, bound, config=sc)
+    assert_same(ours, theirs, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.slow
@@ -271,12 +221,35 @@ def test_refinement_with_no_step_is_usc_nr():
     assert_same_networks(ours, theirs)
 
 
-def test_the_family_differs_by_settings_alone():
-    same_agent = {methods.get(name).agent for name in ("sc", "csc", "usc-nr", "usc")}
+def test_the_family_differs_by_parts_alone():
+    same_agent = {methods.get(name).load_agent() for name in ("sc", "csc", "usc-nr", "usc")}
     assert same_agent == {safety_critic}
     assert settings("usc", refinement=False) == settings("usc-nr")
-    conservative = {"objective": "conservative", "alternatives_from": "policy"}
-    assert settings("usc-nr", **conservative) == settings("csc")
+    bare = {"influence": False, "refinement": False, "alternatives_from": "policy"}
+    assert settings("usc", **bare) == settings("csc")
+    assert settings("csc", conservative=False) == settings("sc")
+
+
+def test_flat_names_lead_back_to_the_settings():
+    for name in methods.METHODS:
+        for paper_defaults in (False, True):
+            config = methods.make_config(name, paper_defaults=paper_defaults)
+            flat = json.loads(json.dumps(flatten(config)))
+            assert methods.make_config(name, **flat) == config
+    flat = flatten(methods.make_config("sc", tolerance=2.0))
+    assert (flat["screen"], flat["tolerance"], flat["conservative"]) == (True, 2.0, False)
+    assert "conservative_weight" not in flat
+
+
+def test_every_setting_has_its_help_and_no_two_parts_share_one():
+    for method in methods.METHODS.values():
+        kind = method.settings_type()
+        names = [field.name for field, _ in setting_fields(kind, method.parts)]
+        assert len(set(names)) == len(names)
+        known = helps(kind)
+        for part in part_types(kind).values():
+            known |= helps(part)
+        assert all(len(known[name]) > 5 for name in names)
 
 
 @pytest.mark.slow
@@ -311,19 +284,16 @@ def test_table():
     assert list(methods.METHODS) == names
     assert methods.get("USC").title == "USC"
     paper = methods.make_config("usc", "CarGoal2", paper_defaults=True)
-    assert (paper.conservative_form, paper.reference, paper.refine_target) == (
-        "printed",
-        "batch",
-        "cost",
-    )
-    assert (paper.actor_lr, paper.damping, paper.conservative_weight) == (2e-3, 1e-6, 1e-3)
-    assert paper.conservative_share == 1.0
+    conservative = paper.conservative
+    assert (conservative.conservative_form, conservative.conservative_weight) == ("printed", 1e-3)
+    assert (paper.influence.reference, paper.refinement.refine_target) == ("batch", "cost")
+    assert (paper.actor_lr, paper.influence.damping, paper.screen.tolerance) == (2e-3, 1e-6, 0.3)
+    assert conservative.conservative_share == 1.0
     assert (paper.cost_limit, methods.make_config("sc", "CarGoal1").cost_limit) == (5.0, 1.0)
     assert methods.make_config("csc", cost_limit=3.0).cost_limit == 3.0
     assert hash(paper) == hash(methods.make_config("usc", "CarGoal2", paper_defaults=True))
     for method in methods.METHODS.values():
-        known = {f.name for f in dataclasses.fields(method.config)}
-        assert set(method.defaults) | set(method.paper) <= known
+        assert set(method.defaults) | set(method.paper) <= set(method.setting_names())
 
 
 @pytest.mark.parametrize(
@@ -345,8 +315,19 @@ def test_table():
         ),
         (
             partial(methods.make_config, "usc", conservative_form="hing"),
-            "conservative_form must be one of band, hinge, mirrored, printed, flipped, got 'hing'",
+            "conservative_form must be one of band, hinge, mirrored, flipped, printed, got 'hing'",
         ),
+        (
+            partial(methods.make_config, "sc", conservative_weight=1.0),
+            "conservative part, which sc does not have: use it with csc, usc-nr, usc",
+        ),
+        (partial(methods.make_config, "usc-nr", refinement=True), "which usc-nr does not have"),
+        (
+            partial(methods.make_config, "usc", screen=False, tolerance=1.0),
+            "tolerance is a setting of the screen part, which is switched off",
+        ),
+        (partial(methods.make_config, "usc", influence=False), "refinement needs the influence"),
+        (partial(methods.make_config, "usc", screen="no"), "screen must be True or False"),
         (partial(methods.make_config, "usc", damping=0.0), "damping must be > 0"),
         (partial(methods.make_config, "usc", costly_share=1.5), "between 0 and 1"),
         (partial(methods.make_config, "usc", refine_top=65), "refine_top 65 exceeds batch_size 64"),

@@ -6,22 +6,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_agents import ring, settings, start
 
+from helpers.agents import assert_same, costly_replay, settings, start
 from safecritic import methods, replay
 from safecritic.agents import ddpg, rcpo
 
 
 def trained(name, config, steps=4, costs=(5.0, 0.0, 7.0)):
     """A few updates, with episode ends between them."""
-    agent = methods.get(name).agent
+    agent = methods.get(name).load_agent()
 
     @jax.jit
     def step(state, store, key):
         state = agent.observe(state, store.obs[0])
         return agent.update(state, replay.sample(store, key, config), config)[0]
 
-    state, store = start(name, config), ring()
+    state, store = start(name, config), costly_replay()
     for i in range(steps):
         state = step(state, store, jax.random.key(i))
         if i < len(costs):
@@ -33,9 +33,7 @@ def assert_same_policy(ours, theirs):
     def networks(state):
         return state.actor, state.reward, state.target_actor, state.target_reward
 
-    pairs = zip(jax.tree.leaves(networks(ours)), jax.tree.leaves(networks(theirs)), strict=True)
-    for a, b in pairs:
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    assert_same(networks(ours), networks(theirs), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +58,7 @@ def test_multiplier_0_is_ddpg(name, off):
 def test_rcpo_relabels_old_transitions():
     """The same stored rows are worth r - lam c with the multiplier of now."""
     config = settings("rcpo", multiplier_init=0.0)
-    state, store = start("rcpo", config), ring()
+    state, store = start("rcpo", config), costly_replay()
     batch = replay.sample(store, jax.random.key(0), config)
     assert (batch.cost > 0).any()
     update = jax.jit(ddpg.update, static_argnames="config")
@@ -71,7 +69,7 @@ def test_rcpo_relabels_old_transitions():
         expected, _ = update(state, labelled, config=config)
         assert_same_policy(found, expected)
         assert float(metrics["dual/multiplier"]) == lam
-    np.testing.assert_array_equal(store.reward, ring().reward)  # the replay keeps them apart
+    np.testing.assert_array_equal(store.reward, costly_replay().reward)
 
 
 def test_rcpo_multiplier_is_projected():

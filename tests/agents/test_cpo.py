@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import helpers.agents
 from probes import KeptPoint, Point
 from safecritic import CPO, methods
-from safecritic.agents import cpo
-from safecritic.agents import settings as common
-from safecritic.networks import EnvSpec
+from safecritic.agents import cpo, scaling
+from safecritic.agents.interface import EnvSpec
 from safecritic.run import checkpoint
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.loop import NotFiniteError
@@ -75,11 +75,11 @@ def test_density_and_divergence_are_the_gaussians():
 
 def test_scale_of_many_is_the_scale_of_one_after_another():
     rows = np.random.default_rng(2).normal(2.0, 3.0, size=(50, 3)).astype(np.float32)
-    one = common.scaler_init(SPEC)
+    one = scaling.scaler_init(SPEC)
     for row in rows:
-        one = common.scaler_update(one, row)
-    many = common.scaler_update_many(common.scaler_init(SPEC), jnp.asarray(rows[:20]))
-    many = common.scaler_update_many(many, jnp.asarray(rows[20:]))
+        one = scaling.scaler_update(one, row)
+    many = scaling.scaler_update_many(scaling.scaler_init(SPEC), jnp.asarray(rows[:20]))
+    many = scaling.scaler_update_many(many, jnp.asarray(rows[20:]))
     np.testing.assert_allclose(many.mean, rows.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(many.var, rows.var(axis=0), rtol=1e-4)
     np.testing.assert_allclose(many.var, one.var, rtol=1e-4)
@@ -156,7 +156,7 @@ def test_workers_draw_what_the_agent_draws():
     chosen = config()
     state = cpo.init(jax.random.key(3), SPEC, chosen)
     rows = np.random.default_rng(0).normal(1.0, 2.0, size=(30, 3)).astype(np.float32)
-    state = state._replace(scaler=common.scaler_update_many(state.scaler, jnp.asarray(rows)))
+    state = state._replace(scaler=scaling.scaler_update_many(state.scaler, jnp.asarray(rows)))
     still = dataclasses.replace(numpy_policy(state, chosen), std=np.zeros(2, np.float32))
     found = [still.draw(row, np.random.default_rng(0)) for row in rows]
     np.testing.assert_allclose(found, cpo.policy(state, rows, chosen), rtol=1e-4, atol=1e-6)
@@ -231,13 +231,8 @@ def agent_on(env=POINT, **changes):
     return CPO(env, seed=1, **(SMALL | {"rollout_workers": 1} | changes))
 
 
-def leaves(agent):
-    return [np.asarray(x) for x in jax.tree.leaves(agent.training.device.agent)]
-
-
 def assert_same(ours, theirs):
-    for a, b in zip(leaves(ours), leaves(theirs), strict=True):
-        np.testing.assert_array_equal(a, b)
+    helpers.agents.assert_same(ours.training.device.agent, theirs.training.device.agent)
 
 
 def test_a_run_is_repeatable_and_resumes_exactly(tmp_path):

@@ -6,19 +6,23 @@ import pkgutil
 import re
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import helpers.agents
 import safecritic
-from safecritic import methods, networks, noise
-from safecritic.agents import ddpg, safety_critic
-from safecritic.agents import settings as common
-from safecritic.critics import bellman, conservative, screening, uncertain
-from safecritic.critics import multiplier as duals
-from safecritic.networks import EnvSpec
+from safecritic import networks, noise
+from safecritic.agents import ddpg, safety_critic, scaling
+from safecritic.agents.interface import EnvSpec
+from safecritic.critics import bellman, conservative, influence, screening
+from safecritic.critics.conservative import Form
+from safecritic.critics.multiplier import gradient_step
+from safecritic.critics.screening import Screen
+from safecritic.fast.activations import forward_actions
 
 
 @pytest.fixture
@@ -30,10 +34,16 @@ SPEC = EnvSpec(obs_dim=3, action_dim=2, cost_max=1.0)
 B, M = 5, 3
 
 
-def settings(name="usc-nr", **changes):
-    small = {"hidden": (6, 5), "batch_size": B, "alternatives": M, "observation_scaling": "none"}
-    small |= {"safety_critics": 1, "safety_output": "softplus", "output_sharpness": 5.0}
-    return methods.make_config(name, **(small | changes))
+SMALL = {
+    "hidden": (6, 5),
+    "batch_size": B,
+    "alternatives": M,
+    "observation_scaling": "none",
+    "safety_critics": 1,
+    "safety_output": "softplus",
+    "output_sharpness": 5.0,
+}
+settings = partial(helpers.agents.settings, small=SMALL)
 
 
 def double(tree):
@@ -61,7 +71,7 @@ def test_networks_equal_a_plain_loop(rng):
     obs, action = rng.normal(size=(B, 3)), rng.normal(size=(B, 2))
     q = jax.jit(networks.critics)(members, jnp.asarray(obs), jnp.asarray(action))
     actions = rng.normal(size=(B, M, 2))
-    critic_many = jax.jit(networks.critic_many)
+    critic_many = jax.jit(lambda *inputs: forward_actions(*inputs).raw)
     many = [critic_many(params, jnp.asarray(obs), jnp.asarray(actions)) for params in members]
     q, many = np.asarray(q), np.asarray(many)
     for e, i in np.ndindex(2, B):
@@ -105,11 +115,11 @@ def test_outputs_of_the_safety_critic():
 def test_sharpened_observations():
     """What is marked as a closeness is raised to a power, the rest scaled and multiplied."""
     spec = EnvSpec(obs_dim=3, action_dim=1, closeness=(1,))
-    scaler = common.scaler_init(spec)._replace(mean=jnp.ones(3), var=jnp.full(3, 4.0))
+    scaler = scaling.scaler_init(spec)._replace(mean=jnp.ones(3), var=jnp.full(3, 4.0))
     obs = jnp.array([5.0, 0.5, -3.0], jnp.float32)
-    found = common.sharpen(scaler, obs, "running", 3.0, 0.25)
+    found = scaling.sharpen(scaler, obs, "running", 3.0, 0.25)
     np.testing.assert_allclose(found, [0.25 * 2.0, 3.0 * 0.125, 0.25 * -2.0])
-    found = common.sharpen(scaler, obs, "running", 1.0, 0.25)
+    found = scaling.sharpen(scaler, obs, "running", 1.0, 0.25)
     np.testing.assert_allclose(found, [2.0, -0.25, -2.0])
 
 
@@ -122,11 +132,11 @@ def test_bellman_target_uses_the_discount_it_is_given():
 
 def test_eq_2_caution(rng):
     u, q = rng.random(B), rng.normal(size=B)
-    found = uncertain.caution(jnp.asarray(u), jnp.asarray(q))
+    found = influence.caution(jnp.asarray(u), jnp.asarray(q))
     for i in range(B):
         expected = np.log(1 + u[i]) * (2 if q[i] > sum(q) / B else 1)
         np.testing.assert_allclose(found[i], expected, rtol=1e-12)
-    slope = jax.grad(lambda u, q: uncertain.caution(u, q).sum(), argnums=(0, 1))
+    slope = jax.grad(lambda u, q: influence.caution(u, q).sum(), argnums=(0, 1))
     for part in slope(jnp.asarray(u), jnp.asarray(q)):
         np.testing.assert_array_equal(part, 0.0)
 
@@ -149,7 +159,7 @@ def plain_margin(z_data, z_alt, form):
     return np.array(found)
 
 
-@pytest.mark.parametrize("form", conservative.FORMS)
+@pytest.mark.parametrize("form", get_args(Form))
 def test_eq_3_margins(form, rng):
     z_data = rng.normal(size=B)
     z_alt = rng.normal(size=(B, M)) + np.array([0, 3, -3, 0, 1])[:, None]
@@ -161,7 +171,11 @@ def test_eq_3_margins(form, rng):
 def test_eq_3_loss_and_gradient(form, rng):
     """The whole of Eq. 3 for a small critic; its gradient by differences, mu and sigma held."""
     config = settings(
-        conservative_form=form, push_data=True, conservative_gradient="exact", sigma_epsilon=0.05
+        "usc-nr",
+        conservative_form=form,
+        push_data=True,
+        conservative_gradient="exact",
+        sigma_epsilon=0.05,
     )
     params = double(networks.init_members(jax.random.key(2), (5, 4, 1), 1, final=1.0))
     obs, action = rng.normal(size=(B, 3)), rng.uniform(-1, 1, size=(B, 2))
@@ -183,17 +197,18 @@ def test_eq_3_loss_and_gradient(form, rng):
                 margin = max(0.0, np.log(np.mean(np.exp(-np.array(others)))) + z)
                 margin += max(0.0, np.log(np.mean(np.exp(others))) - top)
             total += 0.5 * (q - targets[i]) ** 2
-            total += config.conservative_weight * 0.5 * weight[i] * margin
+            total += config.conservative.conservative_weight * 0.5 * weight[i] * margin
         return total / B
 
     loss = partial(
         safety_critic.safety_loss,
-        obs=jnp.asarray(obs),
+        critic_obs=jnp.asarray(obs),
         action=jnp.asarray(action),
         targets=jnp.asarray(targets),
-        tried=safety_critic.Tried(
+        alternatives=safety_critic.Alternatives(
             jnp.arange(B), jnp.asarray(weight), jnp.asarray(actions), jnp.zeros((1, B))
         ),
+        passes=None,
         bound=jnp.float64(jnp.inf),
         config=config,
     )
@@ -227,7 +242,7 @@ def agent(config, seed=0):
 
 
 def test_eq_5_actor_loss(rng):
-    config = settings(kl_weight=0.3, kl_sigma=0.4)
+    config = settings("usc-nr", kl_weight=0.3, kl_sigma=0.4)
     state = agent(config)
     old = networks.init(jax.random.key(9), (3, 6, 5, 2))
     obs, lam = rng.normal(size=(B, 3)), 1.7
@@ -248,13 +263,13 @@ def test_eq_5_actor_loss(rng):
         -metrics["actor/q_reward"] + lam * metrics["actor/q_cost"] + 0.3 * metrics["actor/kl"],
         value,
     )
-    rescaled = settings(kl_weight=0.3, kl_sigma=0.4, rescale_actor_loss=True)
+    rescaled = settings("usc-nr", kl_weight=0.3, kl_sigma=0.4, rescale_actor_loss=True)
     value, _ = loss(*parts, *arguments, config=rescaled)
     np.testing.assert_allclose(value, total / B / (1 + lam), rtol=1e-10)
 
 
 def test_multiplier_0_is_ddpg(rng):
-    config = settings(kl_weight=0.0)
+    config = settings("usc-nr", kl_weight=0.0)
     state = agent(config)
     obs = jnp.asarray(rng.normal(size=(B, 3)), jnp.float32)
     networks_of = (state.actor, state.target_actor, state.reward, state.safety)
@@ -285,7 +300,7 @@ def test_eq_4_and_6_are_adam_steps(rng):
         networks_of = (state.actor, state.target_actor, state.reward, state.safety)
         slope = jax.grad(safety_critic.actor_loss, has_aux=True)
         actor_slope, _ = slope(*networks_of, obs, obs, state.multiplier, state.cost_bound, config)
-        rest = (obs, action, targets, None)
+        rest = (obs, action, targets, None, None)
         slope = jax.grad(safety_critic.safety_loss, has_aux=True)
         safety_slope, _ = slope(state.safety, *rest, state.cost_bound, config)
         safety, safety_opt, _ = safety_critic.safety_step(state, *rest, config)
@@ -313,7 +328,7 @@ def test_eq_4_and_6_are_adam_steps(rng):
 
 def test_eq_7_multiplier():
     for lam, cost, limit, lr in [(1.0, 3.0, 1.0, 0.1), (0.05, 0.0, 1.0, 0.1), (0.0, 1.0, 1.0, 1)]:
-        found = duals.gradient_step(jnp.float32(lam), jnp.float32(cost), limit, lr)
+        found = gradient_step(jnp.float32(lam), jnp.float32(cost), limit, lr)
         np.testing.assert_allclose(found, max(0.0, lam - lr * (limit - cost)), rtol=1e-6)
 
 
@@ -327,7 +342,7 @@ def test_algorithm_1_choice():
     np.testing.assert_allclose([kept.q_cost, kept.screened, kept.changed], [0.1, 1, 0])
 
 
-@pytest.mark.parametrize("source", screening.SOURCES)
+@pytest.mark.parametrize("source", ["ou", "uniform"])
 def test_algorithm_1_screen(source):
     """Kept at or below the tolerance; above it the cheapest of the candidates, all in the box."""
 
@@ -336,9 +351,8 @@ def test_algorithm_1_screen(source):
 
     @jax.jit
     def look(key, action):
-        return screening.screen(
-            key, action, cost, tolerance=0.3, number=200, source=source, spread=0.2
-        )
+        part = Screen(tolerance=0.3, screen_candidates=200, screen_from=source, screen_spread=0.2)
+        return screening.screen(key, action, cost, part)
 
     safe = look(jax.random.key(0), jnp.array([-0.6, 0.0], jnp.float32))
     np.testing.assert_allclose(safe.action, [-0.6, 0.0], rtol=1e-6)
@@ -367,7 +381,7 @@ def test_exploration_noise():
 
 def test_targets_follow_with_rate_tau():
     old, new = networks.init(jax.random.key(0), (2, 1)), networks.init(jax.random.key(1), (2, 1))
-    moved = networks.track(old, new, 0.25)
+    moved = networks.update_target(old, new, 0.25)
     expected = 0.75 * np.asarray(old[0]["w"]) + 0.25 * np.asarray(new[0]["w"])
     np.testing.assert_allclose(moved[0]["w"], expected, rtol=1e-5)
 
@@ -375,18 +389,18 @@ def test_targets_follow_with_rate_tau():
 def test_observation_scale_is_the_running_mean_and_spread(rng):
     data = rng.normal(size=(200, 3)) * np.array([1.0, 30.0, 0.0]) + np.array([5.0, -2.0, 7.0])
     scaler, _ = jax.lax.scan(
-        lambda s, obs: (common.scaler_update(s, obs), None),
-        common.scaler_init(SPEC),
+        lambda s, obs: (scaling.scaler_update(s, obs), None),
+        scaling.scaler_init(SPEC),
         jnp.asarray(data, jnp.float32),
     )
     np.testing.assert_allclose(scaler.mean, data.mean(axis=0), rtol=1e-4)
     np.testing.assert_allclose(scaler.var, data.var(axis=0), rtol=1e-3, atol=1e-6)
-    found = common.scale(scaler, jnp.asarray(data, jnp.float32), "running")
+    found = scaling.scale(scaler, jnp.asarray(data, jnp.float32), "running")
     np.testing.assert_allclose(found[:, :2].std(axis=0), 1.0, rtol=1e-3)
     np.testing.assert_allclose(found[:, 2], 0.0, atol=1e-3)
-    far = common.scale(scaler, jnp.array([1e9, -1e9, 7.0], jnp.float32), "running")
+    far = scaling.scale(scaler, jnp.array([1e9, -1e9, 7.0], jnp.float32), "running")
     np.testing.assert_allclose(far, [10.0, -10.0, 0.0], atol=1e-3)
-    raw = common.scale(scaler, jnp.array([1e9, 2.0, 3.0], jnp.float32), "none")
+    raw = scaling.scale(scaler, jnp.array([1e9, 2.0, 3.0], jnp.float32), "none")
     np.testing.assert_array_equal(raw, jnp.array([1e9, 2.0, 3.0], jnp.float32))
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from probes import SMALL, KeptPoint, small_disk
 from safecritic import DDPG, api, cli, methods
-from safecritic.networks import EnvSpec
+from safecritic.agents.interface import EnvSpec
 from safecritic.run import checkpoint, on_policy
 from safecritic.run import compiled as device
 from safecritic.run.folder import EPISODE_COLUMNS, FIGURE_COLUMNS, read_table

@@ -9,6 +9,7 @@ import pytest
 
 from safecritic import networks
 from safecritic.critics import influence
+from safecritic.critics.influence import Influence
 
 
 def network(seed=0, sizes=(4, 8, 7, 1), members=1, dtype=jnp.float64):
@@ -151,10 +152,15 @@ def test_printed_form_saturates():
 def curvature_of(batches, refresh=1, every=1):
     """The curvature after batches (T, B, P), decay 0.99, damping 1e-3."""
 
+    part = Influence(
+        curvature_decay=0.99,
+        replay_damping=1e-3,
+        curvature_every=every,
+        curvature_refresh=refresh,
+    )
+
     def step(curvature, gradients):
-        return influence.curvature_update(
-            curvature, gradients, decay=0.99, damping=1e-3, every=every, refresh=refresh
-        ), None
+        return influence.curvature_update(curvature, gradients, part), None
 
     start = influence.curvature_init(batches.shape[-1] - 1)
     return jax.lax.scan(step, start, batches)[0]

@@ -7,51 +7,48 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from safecritic import methods, networks, replay
+import helpers.agents
+from safecritic import networks, replay
 from safecritic.agents import cost_critic, safety_critic
+from safecritic.agents.interface import EnvSpec
 from safecritic.critics import refinement
-from safecritic.networks import EnvSpec
+from safecritic.fast.neighbours import find_neighbours
 
 SPEC = EnvSpec(obs_dim=3, action_dim=2, cost_max=1.0)
 
 
-def settings(**changes):
-    small = {"hidden": (8, 8), "batch_size": 12, "refine_top": 4, "refine_neighbours": 3}
-    small |= {"refine_block": 20, "refine_reach": 2, "observation_scaling": "none"}
-    small |= {"safety_critics": 1, "sharpening": 1.0}
-    return methods.make_config("usc", **(small | changes))
+SMALL = {
+    "hidden": (8, 8),
+    "batch_size": 12,
+    "refine_top": 4,
+    "refine_neighbours": 3,
+    "refine_block": 20,
+    "refine_reach": 2,
+    "observation_scaling": "none",
+    "safety_critics": 1,
+    "sharpening": 1.0,
+}
+settings = partial(helpers.agents.settings, "usc", SMALL)
 
 
 def ring(rows=60, capacity=64):
-    rng = np.random.default_rng(0)
-    store = replay.init(capacity, SPEC.obs_dim, SPEC.action_dim)
-
-    def put(name, value):
-        column = getattr(store, name)
-        return column.at[:rows].set(jnp.asarray(value, column.dtype))
-
-    return store._replace(
-        obs=put("obs", rng.normal(size=(rows, 3))),
-        action=put("action", rng.uniform(-1, 1, size=(rows, 2))),
-        cost=put("cost", rng.random(rows)),
-        next_obs=put("next_obs", rng.normal(size=(rows, 3))),
-        terminated=put("terminated", rng.random(rows) < 0.2),
-        size=jnp.int32(rows),
-        cursor=jnp.int32(rows),
+    """Return rows that all cost something."""
+    return helpers.agents.filled_replay(
+        SPEC, rows, capacity, terminated=lambda rng, n: rng.random(n) < 0.2
     )
 
 
 @partial(jax.jit, static_argnames="config")
-def found_for(store, key, config):
-    """The neighbours of the first refine_top samples of a batch, and the batch."""
+def sampled_neighbours(store, key, config):
+    """Return a batch and the neighbours of its first refine_top samples."""
     batch = replay.sample(store, key, config)
-    rows = batch.index[: config.refine_top]
+    rows = batch.index[: config.refinement.refine_top]
     return batch, search(batch.neighbours, rows, store, config)
 
 
-def search(near, rows, store, config):
+def search(neighbourhood, rows, store, config):
     points = networks.join(store.obs, store.action)[rows]
-    return safety_critic.find_neighbours(near, rows, points, lambda obs: obs, config)
+    return find_neighbours(neighbourhood, rows, points, lambda obs: obs, config.refinement)
 
 
 @pytest.mark.parametrize(("confident", "reach"), [(True, 2), (False, 0)])
@@ -59,10 +56,10 @@ def test_neighbours_equal_a_plain_search(confident, reach):
     store, config = ring(), settings(refine_confident=confident, refine_reach=reach)
     joint = np.concatenate([store.obs, store.action], axis=1).astype(np.float64)
     for seed in range(4):
-        batch, found = jax.device_get(found_for(store, jax.random.key(seed), config))
-        uncertain = [int(i) for i in batch.index[: config.refine_top]]
+        batch, found = jax.device_get(sampled_neighbours(store, jax.random.key(seed), config))
+        uncertain = [int(i) for i in batch.index[: config.refinement.refine_top]]
         start = int(batch.neighbours.start)
-        block = {i for i in range(start, start + config.refine_block) if i < 60}
+        block = {i for i in range(start, start + config.refinement.refine_block) if i < 60}
         for n, own in enumerate(uncertain):
             near = {i for i in range(own - reach, own + reach + 1) if 0 <= i < 60}
             allowed = (block | near) - {own} - (set(uncertain) if confident else set())
@@ -74,7 +71,9 @@ def test_neighbours_equal_a_plain_search(confident, reach):
 
 
 def test_missing_neighbours_are_marked():
-    batch, found = found_for(ring(rows=2), jax.random.key(0), settings(refine_confident=False))
+    batch, found = sampled_neighbours(
+        ring(rows=2), jax.random.key(0), settings(refine_confident=False)
+    )
     np.testing.assert_array_equal(found.valid.sum(axis=1), 1)
     assert (np.asarray(found.rows[:, 0]) != np.asarray(batch.index[:4])).all()
 
@@ -148,12 +147,12 @@ def agent():
     return safety_critic.init(jax.random.key(1), SPEC, config)
 
 
-@pytest.mark.parametrize("target", refinement.TARGETS)
+@pytest.mark.parametrize("target", ["bellman", "cost"])
 def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
     """Eq. 10 and both targets: the step equals lr times a gradient taken by hand."""
     config = settings(refine_target=target, refine_lr=0.5, refine_clip=0.0)
     store = ring()
-    batch, _ = found_for(store, jax.random.key(2), settings())
+    batch, _ = sampled_neighbours(store, jax.random.key(2), settings())
     rank = jnp.asarray(np.random.default_rng(3).random(12))
     obs = batch.obs
     refine = jax.jit(safety_critic.refine, static_argnames="config")
@@ -170,14 +169,14 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
             row = int(found.rows[n, k])
             ahead = store.next_obs[row][None]
             action = networks.actor(agent.target_actor, ahead)
-            q = safety_critic.q_cost(agent.target_safety, ahead, action, agent.cost_bound, config)
+            q = cost_critic.q_cost(agent.target_safety, ahead, action, agent.cost_bound, config)
             known[n, k] += 0.0 if store.terminated[row] else config.gamma * float(q[0])
     wanted = refinement.interpolate(jnp.asarray(known, jnp.float32), found.distance, found.valid)
     np.testing.assert_allclose(metrics["refine/target_mean"], wanted.mean(), rtol=1e-5)
 
     def loss(params):
         z = networks.forward(params[0], x)[:, 0]
-        q = cost_critic.cost_value(z, agent.cost_bound, config)
+        q = cost_critic.member_q(z, agent.cost_bound, config)
         return jnp.mean((q - wanted) ** 2) / 2
 
     gradient = jax.jit(jax.grad(loss))(agent.safety)

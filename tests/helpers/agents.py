@@ -9,18 +9,38 @@ import numpy as np
 from safecritic import methods, replay
 from safecritic.agents.interface import EnvSpec
 
+SPEC = EnvSpec(obs_dim=4, action_dim=2, cost_max=1.0)
+SMALL: dict[str, Any] = {
+    "hidden": (8,),
+    "batch_size": 8,
+    "learning_starts": 8,
+    "safety_critics": 1,
+    "alternatives": 3,
+    "screen_candidates": 4,
+    "curvature_refresh": 2,
+    "refine_top": 3,
+    "refine_neighbours": 2,
+    "refine_block": 8,
+    "refine_reach": 2,
+}
 
-def settings(name: str, small: dict[str, Any], **changes: Any) -> Any:
-    """Return a method's settings with `small` where it has such a setting, and `changes`."""
-    known = methods.get(name).setting_names()
-    off = [part for part, on in changes.items() if on is False and part in methods.get(name).parts]
-    parts = methods.get(name).part_fields()
-    absent = {field for part in off for field in parts[part]}
-    usable = {key: x for key, x in small.items() if key in known and key not in absent}
-    return methods.make_config(name, **(usable | changes))
+
+def settings(
+    name: str,
+    small: dict[str, Any] = SMALL,
+    task: str | None = None,
+    paper_defaults: bool = False,
+    **changes: Any,
+) -> Any:
+    """Return a method's settings: `small` as far as the method has them, then `changes`."""
+    method = methods.get(name)
+    off = [part for part in method.parts if changes.get(part) is False]
+    absent = {field for part in off for field in method.part_fields()[part]}
+    usable = {key: small[key] for key in method.setting_names() if key in small.keys() - absent}
+    return methods.make_config(name, task, paper_defaults, **(usable | changes))
 
 
-def start(name: str, config: Any, spec: EnvSpec, seed: int = 0) -> Any:
+def start(name: str, config: Any, seed: int = 0, spec: EnvSpec = SPEC) -> Any:
     """Return the first state of a method's agent."""
     return methods.get(name).load_agent().init(jax.random.key(seed), spec, config)
 
@@ -45,6 +65,17 @@ def filled_replay(spec: EnvSpec, rows: int, capacity: int = 64, **columns: Any) 
         value = jnp.asarray(column(rng, rows), stored.dtype)
         store = store._replace(**{name: stored.at[:rows].set(value)})
     return store._replace(size=jnp.int32(rows), cursor=jnp.int32(rows))
+
+
+def costly_replay(rows: int = 40) -> replay.Replay:
+    """Return rows with large observations and now and then a cost."""
+    return filled_replay(
+        SPEC,
+        rows,
+        obs=lambda rng, n: 5 * rng.normal(size=(n, 4)),
+        cost=lambda rng, n: 0.2 * (rng.random(n) < 0.3),
+        next_obs=lambda rng, n: 5 * rng.normal(size=(n, 4)),
+    )
 
 
 def numbers(tree: Any) -> list[np.ndarray]:

@@ -41,7 +41,7 @@ def made_up_replay():
 
 def seasoned(config, store, seed):
     """Return a state with scales, a target actor that lags and a Q_C above 0."""
-    state = start("usc", config, SPEC, seed)
+    state = start("usc", config, seed, SPEC)
     scaler = scaling.scaler_update_many(state.scaler, store.obs[:20])
     safety = jax.tree.map(jnp.copy, state.safety)
     safety[0][-1]["w"], safety[0][-1]["b"] = 30 * safety[0][-1]["w"], jnp.ones(1, jnp.float32)

@@ -14,9 +14,9 @@ from scipy import stats
 
 from probes import SMALL, KeptPoint, Point
 from safecritic import methods
+from safecritic.agents.interface import EnvSpec
 from safecritic.evaluation import critic_quality
 from safecritic.evaluation.evaluate import influence_of
-from safecritic.networks import EnvSpec
 from safecritic.run import checkpoint
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.compiled import pack, unpack
@@ -82,7 +82,7 @@ def fake(env: Any = None, **bad: int) -> Training:
 def real(name: str, env: Any = None, seed: int = 0) -> Training:
     tiny = {"refine_top": 4, "refine_block": 32, "safety_n_step": 3, "safety_critics": 1}
     config = methods.make_config(name, None, **SMALL, **(tiny if name == "usc" else {}))
-    return Training(env or KeptPoint(), methods.get(name).agent, config, SPEC, seed)
+    return Training(env or KeptPoint(), methods.get(name).load_agent(), config, SPEC, seed)
 
 
 # ---------------------------------------------------------------- what is learned from

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from safecritic.critics import multiplier as duals
-from safecritic.critics.multiplier import Gains
+from safecritic.critics.multiplier import Gains, gradient_step, pid_init, pid_step
 
 LIMIT = 1.5
 COSTS = np.random.default_rng(0).exponential(2.0, size=60)
@@ -14,11 +13,11 @@ COSTS = np.random.default_rng(0).exponential(2.0, size=60)
 
 def run(costs, gains, start=0.0, delay=10):
     def step(pid, cost):
-        lam, pid = duals.pid_step(pid, cost, LIMIT, gains)
+        lam, pid = pid_step(pid, cost, LIMIT, gains)
         return pid, lam
 
     costs = jnp.asarray(costs, jnp.float32)
-    pid, found = jax.lax.scan(step, duals.pid_init(start, delay), costs)
+    pid, found = jax.lax.scan(step, pid_init(start, delay), costs)
     return np.asarray(found), pid
 
 
@@ -30,7 +29,7 @@ def test_pid_with_only_the_integral_is_the_gradient_dual():
     found, _ = run(COSTS, only(i=0.2), start=0.3)
     lam, expected = jnp.float32(0.3), []
     for cost in COSTS:
-        lam = duals.gradient_step(lam, jnp.float32(cost), LIMIT, 0.2)
+        lam = gradient_step(lam, jnp.float32(cost), LIMIT, 0.2)
         expected.append(float(lam))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert min(expected) == 0.0  # the clamp at 0 is part of what is compared
@@ -60,7 +59,7 @@ def test_multiplier_is_never_negative_and_the_integral_is_clamped():
     assert (found >= 0).all()
     assert float(pid.integral) == 0.0
     # an integral without its clamp at 0 would have to climb back from -7.5
-    again, _ = duals.pid_step(pid, jnp.float32(LIMIT + 1.0), LIMIT, only(i=0.1))
+    again, _ = pid_step(pid, jnp.float32(LIMIT + 1.0), LIMIT, only(i=0.1))
     np.testing.assert_allclose(again, 0.1, rtol=1e-6)
     found, pid = run(np.full(50, 10.0), only(i=1.0, integral_max=2.0))
     assert found[-1] == 2.0
