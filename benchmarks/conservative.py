@@ -4,7 +4,7 @@
     safecritic train usc CarGoal1
     python benchmarks/conservative.py runs/csc-CarGoal1-seed0 runs/usc-CarGoal1-seed0
 
-Takes batches of a finished run's replay and, for every ``conservative_share``, the gradient of the
+Takes batches of a finished run's replay and, for every `conservative_share`, the gradient of the
 critic's loss with several draws on the same batch. Printed is its spread over the draws, as a share
 of its spread over the batches: what the draws add to the noise that a step has anyway. Beside it
 stands the mean caution.
@@ -13,7 +13,6 @@ stands the mean caution.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,8 @@ import optax
 
 from safecritic import api, replay
 from safecritic.agents import safety_critic
+from safecritic.agents.cost_critic import critic_inputs
+from safecritic.agents.settings import replace
 
 SHARES = (1.0, 0.5, 0.375, 0.25, 0.125)
 
@@ -41,7 +42,7 @@ def measure(
     device = agent.training.device
 
     def learner(**changes: Any) -> Any:
-        config = dataclasses.replace(agent.config, **changes)
+        config = replace(agent.config, **changes)
 
         @jax.jit
         def learn(store: Any, state: Any, key_batch: jax.Array, key: jax.Array) -> Any:
@@ -49,14 +50,15 @@ def measure(
             # From nothing, Adam's first moment is the gradient but for a factor.
             fresh = optax.adam(config.safety_lr).init(state.safety)
             state = state._replace(key=key, safety_opt=fresh)
-            learned, metrics = safety_critic.learn_safety(state, batch, config)
+            critic_obs = critic_inputs(state, batch.obs, config)
+            learned, metrics = safety_critic.update_safety(state, batch, critic_obs, config)
             moment = jax.tree.leaves(learned.safety_opt[0].mu)
             return jnp.concatenate([m.ravel() for m in moment]), metrics
 
         def gradient(batch: int, draw: int) -> tuple[np.ndarray, float]:
             keys = jax.random.PRNGKey(batch), jax.random.PRNGKey(1_000 + draw)
-            found, metrics = learn(device.replay, device.agent, *keys)
-            return np.asarray(found), float(metrics.get("safety/caution", 1.0))
+            moment, metrics = learn(device.replay, device.agent, *keys)
+            return np.asarray(moment), float(metrics.get("safety/caution", 1.0))
 
         return gradient
 

@@ -4,7 +4,7 @@
     python benchmarks/neighbours.py runs/usc-CarGoal1-seed0
 
 Takes random rows of a finished run's replay and compares the K neighbours that the run's search
-finds (``refine_reach`` rows on either side, a random block of ``refine_block``) with the K nearest
+finds (`refine_reach` rows on either side, a random block of `refine_block`) with the K nearest
 of all rows: the share found, and how much farther the found ones lie. Times are per batch, in the
 same process.
 """
@@ -12,7 +12,6 @@ same process.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import time
 from typing import Any
 
@@ -21,8 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from safecritic import api, networks, replay
-from safecritic.agents import safety_critic
+from safecritic.agents.cost_critic import critic_inputs
+from safecritic.agents.settings import replace
 from safecritic.critics import refinement
+from safecritic.fast.neighbours import find_neighbours
 
 SEARCHES = ((0, 256), (0, 1_024), (0, 4_096), (4, 256), (8, 0), (8, 256), (16, 256), (8, 1_024))
 
@@ -44,12 +45,13 @@ def main() -> None:
     options = parser.parse_args()
     agent = api.Agent.load(options.run)
     state, store, config = agent.training.device.agent, agent.training.device.replay, agent.config
-    size, k = int(store.size), config.refine_neighbours
+    part = config.refinement
+    size, k = int(store.size), part.refine_neighbours
 
-    def sharp(obs: jax.Array) -> jax.Array:
-        return safety_critic.sharpened(state, obs, config)
+    def critic_obs(obs: jax.Array) -> jax.Array:
+        return critic_inputs(state, obs, config)
 
-    stored = networks.join(sharp(store.obs[:size]), store.action[:size])
+    stored = networks.join(critic_obs(store.obs[:size]), store.action[:size])
 
     @jax.jit
     def exact(rows: jax.Array, stored: jax.Array) -> jax.Array:
@@ -59,28 +61,28 @@ def main() -> None:
         _, place = jax.lax.top_k(-squared, k)
         return jnp.linalg.norm(stored[place] - points[:, None], axis=-1)
 
-    def search(config: Any) -> Any:
+    def search(part: Any) -> Any:
         @jax.jit
-        def found(key: jax.Array, rows: jax.Array, store: Any) -> jax.Array:
+        def distances(key: jax.Array, rows: jax.Array, store: Any) -> jax.Array:
             bits = jax.random.bits(key, (), jnp.uint32)
-            near = replay.neighbourhood(store, bits, config.refine_block)
-            points = networks.join(sharp(store.obs[rows]), store.action[rows])
-            hits = safety_critic.find_neighbours(near, rows, points, sharp, config)
-            return jnp.where(hits.valid, hits.distance, jnp.inf)
+            neighbourhood = replay.neighbourhood(store, bits, part.refine_block)
+            points = networks.join(critic_obs(store.obs[rows]), store.action[rows])
+            nearest = find_neighbours(neighbourhood, rows, points, critic_obs, part)
+            return jnp.where(nearest.valid, nearest.distance, jnp.inf)
 
-        return found
+        return distances
 
     rng = np.random.default_rng(0)
     batches = [
-        jnp.asarray(rng.choice(size, config.refine_top, replace=False), jnp.int32)
+        jnp.asarray(rng.choice(size, part.refine_top, replace=False), jnp.int32)
         for _ in range(options.batches)
     ]
     truth = [np.asarray(exact(rows, stored)) for rows in batches]
-    print(f"{size} rows, {k} neighbours, {options.batches} batches of {config.refine_top}")
+    print(f"{size} rows, {k} neighbours, {options.batches} batches of {part.refine_top}")
     print(f"exact search: {median_ms(lambda: exact(batches[0], stored)):.2f} ms")
     print(f"{'reach':>6} {'block':>6} {'recall':>7} {'distance':>9} {'ms':>6}")
     for reach, block in SEARCHES:
-        chosen = dataclasses.replace(config, refine_reach=reach, refine_block=block)
+        chosen = replace(config, refine_reach=reach, refine_block=block).refinement
         call = search(chosen)
         recalls, ratios = [], []
         for number, rows in enumerate(batches):

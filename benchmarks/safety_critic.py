@@ -20,6 +20,7 @@ import numpy as np
 
 from safecritic import api, methods, networks, replay
 from safecritic.agents import safety_critic
+from safecritic.agents.cost_critic import critic_inputs
 from safecritic.evaluation.critic_quality import auc, cost_within
 from safecritic.run.episode import discounted_sums
 
@@ -52,7 +53,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
 
 def held_out(agent: api.Agent, episodes: int, seed: int) -> list[tuple[np.ndarray, ...]]:
     """Observations, actions and costs of deployment episodes."""
-    found = []
+    columns = []
     for number in range(episodes):
         obs, _ = agent.env.reset(seed=seed + number)
         rows = []
@@ -62,12 +63,12 @@ def held_out(agent: api.Agent, episodes: int, seed: int) -> list[tuple[np.ndarra
             after, _, terminated, truncated, info = agent.env.step(action)
             rows.append((np.array(obs, np.float32), action, info["cost"]))
             obs, over = after, terminated or truncated
-        found.append(tuple(np.array(column) for column in zip(*rows, strict=True)))
-    return found
+        columns.append(tuple(np.array(column) for column in zip(*rows, strict=True)))
+    return columns
 
 
 def fit(agent: api.Agent, method: str, settings: dict[str, Any], updates: int) -> tuple[Any, Any]:
-    """A safety critic after so many updates on the agent's replay, its policy held fixed."""
+    """Fit a safety critic on the agent's replay buffer, its policy held fixed."""
     device = agent.training.device
     ours = device.agent
     config = methods.make_config(method, gamma=agent.config.gamma, **settings)
@@ -85,15 +86,15 @@ def fit(agent: api.Agent, method: str, settings: dict[str, Any], updates: int) -
 
     def step(carry: Any, key: jax.Array) -> tuple[Any, None]:
         batch = replay.sample(device.replay, key, config)
-        learned, _ = safety_critic.learn_safety(carry, batch, config)
+        critic_obs = critic_inputs(carry, batch.obs, config)
+        learned, _ = safety_critic.update_safety(carry, batch, critic_obs, config)
         safety = learned.safety
-        if config.refinement:
-            sharp = safety_critic.sharpened(carry, batch.obs, config)
-            safety, _ = safety_critic.refine(carry, safety, batch, sharp, learned.rank, config)
+        if config.refinement is not None:
+            safety, _ = safety_critic.refine(carry, safety, batch, critic_obs, learned.rank, config)
         return carry._replace(
             safety=safety,
             safety_opt=learned.safety_opt,
-            target_safety=networks.track(carry.target_safety, safety, config.safety_tau),
+            target_safety=networks.update_target(carry.target_safety, safety, config.safety_tau),
             curvature=learned.curvature,
             key=learned.key,
         ), None

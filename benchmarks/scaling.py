@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from safecritic import methods
-from safecritic.networks import EnvSpec
+from safecritic.agents.interface import EnvSpec
 from safecritic.run import compiled as device
 from speed import matrix_products
 
@@ -56,7 +56,7 @@ class Point:
         settings: dict[str, Any] = {"buffer_size": ROWS}
         settings[name] = (value, value) if axis == "width" else value
         config = methods.make_config(method, **settings)
-        compiled = device.compile_agent(methods.get(method).agent, config, CARGOAL1)
+        compiled = device.compile_agent(methods.get(method).load_agent(), config, CARGOAL1)
         state = compiled.init(jax.random.PRNGKey(0))
         self.row = np.zeros(2 * CARGOAL1.obs_dim + CARGOAL1.action_dim + 4, np.float32)
         self.state = state._replace(replay=full(state.replay))

@@ -99,7 +99,6 @@ class Ours:
         """Of what Eq. 1 adds to the update of USC, processor seconds."""
         import jax.numpy as jnp
 
-        from safecritic.agents import safety_critic
         from safecritic.critics import influence
 
         config = self.training.config
@@ -107,7 +106,7 @@ class Ours:
         @self.jax.jit
         def call(curvature: Any, features: Any, slope: Any) -> Any:
             gradients = influence.last_layer_gradients(features, slope)
-            curvature = safety_critic.learn_curvature(curvature, gradients, config)
+            curvature = influence.curvature_update(curvature, gradients, config.influence)
             return curvature, influence.curvature_influence(curvature, gradients)
 
         if not hasattr(self, "parts"):
