@@ -14,7 +14,7 @@ from helpers.agents import assert_same, costly_replay, start
 from safecritic import methods, replay
 from safecritic.agents import cost_critic, safety_critic
 from safecritic.agents.interface import EnvSpec
-from safecritic.agents.settings import flatten, helps, part_types, setting_fields
+from safecritic.agents.settings import flatten, helps, part_types, replace, setting_fields
 from safecritic.fast.activations import forward_members
 
 settings = partial(helpers.settings, task="CarGoal1")
@@ -239,6 +239,17 @@ def test_flat_names_lead_back_to_the_settings():
     flat = flatten(methods.make_config("sc", tolerance=2.0))
     assert (flat["screen"], flat["tolerance"], flat["conservative"]) == (True, 2.0, False)
     assert "conservative_weight" not in flat
+
+
+def test_settings_are_replaced_by_their_flat_names():
+    config = methods.make_config("usc", refine_confident=False, tolerance=2.0)
+    other = replace(config, refine_top=4, gamma=0.9)
+    assert (other.refinement.refine_top, other.gamma) == (4, 0.9)
+    assert (other.refinement.refine_confident, other.screen.tolerance) == (False, 2.0)
+    assert replace(config, screen=False) == dataclasses.replace(config, screen=None)
+    assert replace(replace(config, screen=False), gamma=0.9).screen is None
+    with pytest.raises(ValueError, match="tolerance"):
+        replace(replace(config, screen=False), tolerance=1.0)
 
 
 def test_every_setting_has_its_help_and_no_two_parts_share_one():

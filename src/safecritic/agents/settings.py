@@ -194,12 +194,13 @@ def flatten(settings: Settings) -> dict[str, Any]:
 def replace(settings: Any, **changes: Any) -> Any:
     """Return the settings with some changed, by their flat names; `screen=False` drops a part."""
     kind = type(settings)
-    parts = tuple(name for name in part_types(kind) if getattr(settings, name) is not None)
-    kept = {name: x for name, x in flatten(settings).items() if x is not False or name in parts}
-    dropped = {
-        name for part in parts if changes.get(part) is False for name in part_fields(kind)[part]
-    }
-    flat = {name: x for name, x in kept.items() if name not in dropped}
+    optional = part_fields(kind)
+    parts = tuple(name for name in optional if getattr(settings, name) is not None)
+    absent = optional.keys() - set(parts)
+    for part in parts:
+        if changes.get(part) is False:
+            absent |= optional[part]
+    flat = {name: x for name, x in flatten(settings).items() if name not in absent}
     return build(kind, parts, flat | changes)
 
 
