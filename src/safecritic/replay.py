@@ -148,7 +148,7 @@ def _take(store: jax.Array, index: jax.Array) -> jax.Array:
 
 
 def draw(replay: Replay, bits: jax.Array, batch_size: int, costly_share: float) -> jax.Array:
-    """Rows (B,): uniform, the first `costly_share` of them among rows with cost > 0, if any.
+    """Draw rows (B,): uniform, the first `costly_share` of them where cost > 0, if any.
 
     `bits` are random, one for each row and one more for each costly row.
     """
@@ -170,7 +170,7 @@ class _Window(NamedTuple):
 
 
 def n_step(replay: Replay, rows: jax.Array, signal: jax.Array, n: int, gamma: float) -> _Window:
-    """Discounted sum of `signal` over up to n steps, the state after them and its discount.
+    """Return the discounted sum of `signal` over up to n steps, the state after and its discount.
 
     A window ends with its episode (terminated or truncated) and at the newest row; only
     `terminated` takes the bootstrap away.

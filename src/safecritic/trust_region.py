@@ -5,8 +5,8 @@ the Fisher matrix, the step x solves
 
     maximise g x   such that   c + b x <= 0   and   1/2 x H x <= delta
 
-whose dual has two variables (``solve_dual``). H is only ever multiplied with a vector
-(``fisher_product``); its inverse is applied by conjugate gradients. All on flat vectors (P,).
+whose dual has two variables (`solve_dual`). H is only ever multiplied with a vector
+(`fisher_product`); its inverse is applied by conjugate gradients. All on flat vectors (P,).
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ TINY = 1e-8
 
 
 def conjugate_gradient(product: Product, g: jax.Array, iterations: int) -> jax.Array:
-    """x with product(x) = g, product a positive definite matrix; stops early once it is there."""
+    """Return x with product(x) = g for a positive definite product; stop early once it is there."""
 
     def step(carry: Any) -> Any:
         x, residual, direction, rr, count = carry
@@ -50,10 +50,10 @@ def conjugate_gradient(product: Product, g: jax.Array, iterations: int) -> jax.A
 def fisher_product(
     outputs: Callable[[jax.Array], jax.Array], flat: jax.Array, precision: jax.Array, damping: float
 ) -> Product:
-    """v -> (J^T M J + damping) v: the Fisher matrix of a Gaussian policy, times a vector.
+    """Return v -> (J^T M J + damping) v, the product with a Gaussian policy's Fisher matrix.
 
-    ``outputs`` maps the parameters to the (N, k) means and log spreads of N states, J is its
-    Jacobian and M = diag(``precision``) / N the curvature of KL(old, new) in them, where new = old.
+    `outputs` maps the parameters to the (N, k) means and log spreads of N states, J is its
+    Jacobian and M = diag(`precision`) / N the curvature of KL(old, new) in them, where new = old.
     """
     value, push = jax.linearize(outputs, flat)
     pull = jax.linear_transpose(push, flat)
@@ -71,7 +71,7 @@ class Dual(NamedTuple):
 
 
 def solve_dual(q: jax.Array, r: jax.Array, s: jax.Array, c: jax.Array, delta: float) -> Dual:
-    """The dual variables from q = g H^-1 g, r = b H^-1 g, s = b H^-1 b and c.
+    """Return the dual variables from q = g H^-1 g, r = b H^-1 g, s = b H^-1 b and c.
 
     UNCONSTRAINED  no cost gradient and within the limit: a step for reward alone
     FEASIBLE       no step of the trust region breaks the limit: the same
@@ -120,7 +120,7 @@ class Step(NamedTuple):
 def constrained_step(
     product: Product, g: jax.Array, b: jax.Array, c: jax.Array, delta: float, iterations: int
 ) -> Step:
-    """The step x of the problem above; in the recovery case the one down in cost."""
+    """Return the step x of the problem above; in the recovery case the one down in cost."""
     v = conjugate_gradient(product, g, iterations)
     w = conjugate_gradient(product, b, iterations)
     # Scalars in double precision: a and b of the dual are small differences of large numbers.
@@ -154,7 +154,7 @@ def line_search(
     backtrack: float,
     tries: int,
 ) -> Searched:
-    """The first of ``tries`` shrinking shares of the step that keeps its promises.
+    """Return the first of `tries` shrinking shares of the step that keeps its promises.
 
     KL within the limit; cost not above what the limit leaves (if above the limit: not higher than
     before); reward not lower, unless the cost had to come down first. A KL or surrogate that is not
@@ -181,6 +181,6 @@ def line_search(
         return (carry[0] < tries) & ~carry[4]
 
     start = (jnp.int32(0), jnp.ones((), flat.dtype), flat, old, jnp.zeros((), bool))
-    _, share, moved, trial, found = jax.lax.while_loop(unfinished, body, start)
-    kept = jax.tree.map(lambda new, before: jnp.where(found, new, before), trial, old)
-    return Searched(jnp.where(found, moved, flat), jnp.where(found, share, 0.0), kept)
+    _, share, moved, trial, accepted = jax.lax.while_loop(unfinished, body, start)
+    kept = jax.tree.map(lambda new, before: jnp.where(accepted, new, before), trial, old)
+    return Searched(jnp.where(accepted, moved, flat), jnp.where(accepted, share, 0.0), kept)

@@ -50,7 +50,7 @@ class Settings(Group):
 
     @property
     def warm_up(self) -> int:
-        """Steps before the first update."""
+        """Return the number of steps before the first update."""
         raise NotImplementedError
 
     def check(self) -> None:

@@ -49,7 +49,7 @@ def pid_init(multiplier: float, delay: int) -> PID:
 def pid_step(
     pid: PID, episode_cost: jax.Array, cost_limit: float, gains: Gains
 ) -> tuple[jax.Array, PID]:
-    """Stooke et al. 2020, Algorithm 2: the multiplier after an episode of that cost.
+    """Return the multiplier after an episode of that cost (Stooke et al. 2020, Algorithm 2).
 
         lam = max(0, Kp smooth(C - limit) + I + Kd max(0, smooth(C) - smooth(C) `delay` ago))
         I   = clip(I + Ki (C - limit), 0, integral_max)
