@@ -181,6 +181,6 @@ def line_search(
         return (carry[0] < tries) & ~carry[4]
 
     start = (jnp.int32(0), jnp.ones((), flat.dtype), flat, old, jnp.zeros((), bool))
-    _, share, moved, trial, accepted = jax.lax.while_loop(unfinished, body, start)
-    kept = jax.tree.map(lambda new, before: jnp.where(accepted, new, before), trial, old)
-    return Searched(jnp.where(accepted, moved, flat), jnp.where(accepted, share, 0.0), kept)
+    _, share, moved, trial, success = jax.lax.while_loop(unfinished, body, start)
+    kept = jax.tree.map(lambda new, before: jnp.where(success, new, before), trial, old)
+    return Searched(jnp.where(success, moved, flat), jnp.where(success, share, 0.0), kept)
