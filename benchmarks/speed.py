@@ -245,7 +245,7 @@ def best_product(rows: int, columns: int, inner: int) -> float:
     import jax.numpy as jnp
     import numpy as np
 
-    from safecritic import _jax
+    from safecritic.fast.compilation import compiler_options
 
     shape = (rows, columns, inner)
     number = 8  # different factors, as in an update
@@ -255,7 +255,7 @@ def best_product(rows: int, columns: int, inner: int) -> float:
         w = [rng.random((inner, columns), np.float32) for _ in range(number)]
         call = jax.jit(
             lambda x, w: [a @ b for a, b in zip(x, w, strict=True)],
-            compiler_options=_jax.compiler_options(),
+            compiler_options=compiler_options(),
         )
         on_device = [jnp.asarray(a) for a in x], [jnp.asarray(b) for b in w]
         BEST[shape] = (x, w, *on_device, call)

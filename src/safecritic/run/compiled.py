@@ -6,18 +6,14 @@ which one was not finite: the host looks at them only at its log interval.
 """
 
 import functools
-import hashlib
-import os
-import platform
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import _jax, replay
+from safecritic import replay
+from safecritic.fast.compilation import jit
 from safecritic.networks import EnvSpec
 from safecritic.replay import Transition
 from safecritic.run.checkpoint import Arrays, CheckpointError
@@ -94,15 +90,6 @@ def act(state: Any, obs: jax.Array, agent: Any, config: Any, explore: bool) -> t
     action, small, info = agent.act(state, obs, config, explore)
     figures = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACTING]
     return small, jnp.concatenate([action, jnp.stack(figures)])
-
-
-def jit(function: Any, *, donate: bool = False, **fixed: Any) -> Any:
-    """For what runs at every step; with ``donate`` the memory of the state is used again."""
-    return jax.jit(
-        functools.partial(function, **fixed),
-        donate_argnums=(0,) if donate else (),
-        compiler_options=_jax.compiler_options(),
-    )
 
 
 @functools.lru_cache(maxsize=16)
@@ -243,44 +230,3 @@ def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:
             f"{template.dtype} {shape}: it is of another task, method or setting"
         )
     return jnp.array(saved)
-
-
-def use_compilation_cache() -> None:
-    """Keep compiled steps in `cache_folder`, so that the next start need not compile them."""
-    if jax.config.values.get("jax_compilation_cache_dir"):
-        return
-    folder = cache_folder()
-    if folder is not None:
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-def cache_folder() -> Path | None:
-    """In the user's cache folder, or the one SAFECRITIC_CACHE names; None if "off" or read-only."""
-    chosen = os.environ.get("SAFECRITIC_CACHE", "")
-    if chosen == "off":
-        return None
-    if chosen:
-        folder = Path(chosen)
-    elif sys.platform == "win32":
-        folder = Path(os.environ.get("LOCALAPPDATA", Path.home())) / "safecritic"
-    elif sys.platform == "darwin":
-        folder = Path.home() / "Library" / "Caches" / "safecritic"
-    else:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "safecritic"
-    folder /= f"jax-{_processor()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder if os.access(folder, os.W_OK) else None
-
-
-def _processor() -> str:
-    """Marks the processor: a home folder may be shared by machines that cannot run one code."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        found = next(line for line in lines if line.startswith(("flags", "Features")))
-    except (OSError, StopIteration):
-        found = platform.processor() + platform.machine()
-    return hashlib.sha256(found.encode()).hexdigest()[:8]

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from safecritic.fast.compilation import use_compilation_cache
 from safecritic.networks import EnvSpec
 from safecritic.run import env_state
 from safecritic.run.checkpoint import Arrays
@@ -28,7 +29,6 @@ from safecritic.run.compiled import (
     device_arrays,
     pack,
     restored_device,
-    use_compilation_cache,
 )
 from safecritic.run.episode import ACTING, Episode, episode_row, steps_table
 from safecritic.run.loop import Loop, NotFiniteError

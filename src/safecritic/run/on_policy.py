@@ -18,6 +18,7 @@ import numpy as np
 
 from safecritic.agents import settings as common
 from safecritic.agents.cpo import Rollout
+from safecritic.fast.compilation import use_compilation_cache
 from safecritic.networks import EnvSpec
 from safecritic.run import compiled as device
 from safecritic.run import env_state
@@ -82,7 +83,7 @@ class OnPolicyTraining(Loop):
     def __init__(
         self, env: Any, agent: Any, config: Any, spec: EnvSpec, seed: int, env_id: str | None = None
     ):
-        device.use_compilation_cache()
+        use_compilation_cache()
         super().__init__(env, config, spec, seed)
         self.env_id = env_id
         self.number = 1 if env_id is None else config.rollout_envs
