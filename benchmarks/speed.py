@@ -56,7 +56,7 @@ class Ours:
         self.jax, self.training = jax, start_agent(method, task)
         while self.training.step <= self.training.config.learning_starts + 1:
             self.training.advance()
-        jax.block_until_ready(self.training.device.sums)
+        jax.block_until_ready(self.training.device.metric_sums)
         self.ready = time.perf_counter() - start
         self.products: list[tuple[int, int, int]] | None = None
 
@@ -79,7 +79,7 @@ class Ours:
         clock = time.perf_counter()
         for _ in range(number):
             self.training.advance()
-        self.jax.block_until_ready(self.training.device.sums)
+        self.jax.block_until_ready(self.training.device.metric_sums)
         return number / (time.perf_counter() - clock)
 
     def floor(self) -> dict[str, float]:

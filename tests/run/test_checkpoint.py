@@ -87,7 +87,7 @@ def test_missing_arrays_and_another_format_are_refused(tmp_path: Path) -> None:
     index["format"] = 99
     index["sha256"] = checkpoint._digest(index)
     (tmp_path / "checkpoint.json").write_text(json.dumps(index))
-    with pytest.raises(CheckpointError, match="format 99, this version reads 1"):
+    with pytest.raises(CheckpointError, match="format 99, this version reads 2"):
         checkpoint.load(tmp_path)
 
 

@@ -23,7 +23,7 @@ from safecritic.run.compiled import pack, unpack
 from safecritic.run.episode import Episode, episode_row
 from safecritic.run.folder import RunFolder, read_table
 from safecritic.run.loop import Intervals, NotFiniteError
-from safecritic.run.off_policy import Training
+from safecritic.run.off_policy import OffPolicyTraining
 from safecritic.tasks import TASKS, make
 
 SPEC = EnvSpec(obs_dim=2, action_dim=1, cost_max=0.5)
@@ -52,8 +52,8 @@ class Fake:
     def act(self, state: FakeState, obs: Any, config: Any, explore: bool) -> Any:
         bad = (state.updates == self.bad_action) & (self.bad_action > 0)
         action = jnp.where(bad, jnp.nan, jnp.full(self.action_dim, 0.5, jnp.float32))
-        small = {"key": state.key, "noise": state.noise + 1}
-        return action, small, {"q_cost": obs[0], "screened": 1.0, "changed": 0.0}
+        carry = {"key": state.key, "noise": state.noise + 1}
+        return action, carry, {"q_cost": obs[0], "screened": 1.0, "changed": 0.0}
 
     def observe(self, state: FakeState, obs: Any) -> FakeState:
         return state._replace(seen=state.seen + 1)
@@ -74,15 +74,17 @@ class Fake:
 CONFIG = methods.make_config("ddpg", None, **SMALL)
 
 
-def fake(env: Any = None, **bad: int) -> Training:
+def fake(env: Any = None, **bad: int) -> OffPolicyTraining:
     agent = Fake(**bad)
-    return Training(env or KeptPoint(), agent, CONFIG, SPEC, 0, critic_quality.episode_figures)
+    return OffPolicyTraining(
+        env or KeptPoint(), agent, CONFIG, SPEC, 0, critic_quality.episode_figures
+    )
 
 
-def real(name: str, env: Any = None, seed: int = 0) -> Training:
+def real(name: str, env: Any = None, seed: int = 0) -> OffPolicyTraining:
     tiny = {"refine_top": 4, "refine_block": 32, "safety_n_step": 3, "safety_critics": 1}
     config = methods.make_config(name, None, **SMALL, **(tiny if name == "usc" else {}))
-    return Training(env or KeptPoint(), methods.get(name).agent, config, SPEC, seed)
+    return OffPolicyTraining(env or KeptPoint(), methods.get(name).agent, config, SPEC, seed)
 
 
 # ---------------------------------------------------------------- what is learned from
@@ -323,7 +325,7 @@ def test_intervals_are_checked() -> None:
 # ---------------------------------------------------------------- resuming
 
 
-def same(one: Training, other: Training) -> None:
+def same(one: OffPolicyTraining, other: OffPolicyTraining) -> None:
     (a, m), (b, n) = one.state(), other.state()
     assert m == n
     assert a.keys() == b.keys()
@@ -378,10 +380,10 @@ def _row() -> dict[str, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_of_ours_resumes_exactly(task: str) -> None:
-    def new() -> Training:
+    def new() -> OffPolicyTraining:
         env = make(task)
         (obs_dim,), (action_dim,) = env.observation_space.shape, env.action_space.shape
-        return Training(env, Fake(), CONFIG, EnvSpec(obs_dim, action_dim), seed=0)
+        return OffPolicyTraining(env, Fake(), CONFIG, EnvSpec(obs_dim, action_dim), seed=0)
 
     whole, first, second = new(), new(), new()
     whole.run(1090, BaseCallback())
@@ -438,10 +440,10 @@ def test_saving_and_evaluating_do_not_disturb_the_run() -> None:
     for step in range(10, 201, 10):
         watched.run(step, BaseCallback())
         watched.state()
-        put_back = watched.lend_env()
-        watched.env.reset(seed=99)
-        watched.env.step(np.ones(1))
-        assert put_back() == []
+        with watched.borrowed_env() as notes:
+            watched.env.reset(seed=99)
+            watched.env.step(np.ones(1))
+        assert notes == []
     same(plain, watched)
 
 
@@ -464,7 +466,7 @@ def test_a_checkpoint_of_other_settings_is_refused() -> None:
     training = real("ddpg")
     arrays, numbers = training.state()
     wider = methods.make_config("ddpg", None, **(SMALL | {"hidden": (8, 16)}))
-    other = Training(KeptPoint(), methods.get("ddpg").agent, wider, SPEC, 0)
+    other = OffPolicyTraining(KeptPoint(), methods.get("ddpg").agent, wider, SPEC, 0)
     with pytest.raises(checkpoint.CheckpointError, match=r"float32 \(16,\).*expected.*\(8,\)"):
         other.restore(arrays, numbers)
     del arrays["device/agent/actor/0/w"]

@@ -21,7 +21,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-FORMAT = 1
+FORMAT = 2
 INDEX = "checkpoint.json"
 
 Arrays = dict[str, np.ndarray]

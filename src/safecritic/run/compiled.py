@@ -26,10 +26,10 @@ class Device(NamedTuple):
     agent: Any
     replay: replay.Replay
     key: jax.Array
-    step: jax.Array  # transitions taken in
+    step: jax.Array  # transitions ingested
     updates: jax.Array  # updates since the last log
-    sums: jax.Array  # (M,) their metrics, summed
-    bad: jax.Array  # (M,) the step at which a metric was first not finite, 0: never
+    metric_sums: jax.Array  # (M,) sums of their metrics
+    first_nonfinite_step: jax.Array  # (M,) when a metric was first not finite, 0: never
 
 
 class Compiled(NamedTuple):
@@ -75,21 +75,21 @@ def learn(
     batch = replay.sample(device.replay, key_batch, config)
     state, metrics = update(device.agent, batch)
     values = jnp.stack([metrics[name].astype(jnp.float32) for name in sorted(metrics)])
-    first = (device.bad == 0) & ~jnp.isfinite(values)
+    first = (device.first_nonfinite_step == 0) & ~jnp.isfinite(values)
     return device._replace(
         agent=state,
         key=key,
         updates=device.updates + 1,
-        sums=device.sums + values,
-        bad=jnp.where(first, device.step, device.bad),
+        metric_sums=device.metric_sums + values,
+        first_nonfinite_step=jnp.where(first, device.step, device.first_nonfinite_step),
     )
 
 
 def act(state: Any, obs: jax.Array, agent: Any, config: Any, explore: bool) -> tuple[Any, Any]:
     """The part of the state that acting changes, and action and ACTING figures as one array."""
-    action, small, info = agent.act(state, obs, config, explore)
+    action, carry, info = agent.act(state, obs, config, explore)
     figures = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACTING]
-    return small, jnp.concatenate([action, jnp.stack(figures)])
+    return carry, jnp.concatenate([action, jnp.stack(figures)])
 
 
 @functools.lru_cache(maxsize=16)
@@ -120,7 +120,7 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
 SHARED = ("cursor", "size", "age")
 
 
-class Together(NamedTuple):
+class StackedRuns(NamedTuple):
     """`Compiled`'s functions for several devices stacked along a first axis."""
 
     act: Any
@@ -131,7 +131,7 @@ class Together(NamedTuple):
 
 
 @functools.lru_cache(maxsize=16)
-def compile_together(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Together:
+def compile_stacked(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> StackedRuns:
     """The agent's functions over several seeds, as one program each."""
     shape = jax.eval_shape(
         functools.partial(init_device, agent=agent, config=config, spec=spec, metrics=metrics),
@@ -146,7 +146,7 @@ def compile_together(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> To
     one_learn = functools.partial(learn, agent=agent, update=update, config=config, spec=spec)
 
     def end_one(agents: Any, number: jax.Array, cost: jax.Array) -> tuple[Any, jax.Array]:
-        state, _ = agent.end_episode(part(agents, axes.agent, number), cost, config=config)
+        state, _ = agent.end_episode(unstack(agents, axes.agent, number), cost, config=config)
         agents = jax.tree.map(
             lambda axis, whole, one: one if axis is None else whole.at[number].set(one),
             axes.agent,
@@ -156,7 +156,7 @@ def compile_together(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> To
         )
         return agents, getattr(state, "multiplier", jnp.full((), jnp.nan))
 
-    return Together(
+    return StackedRuns(
         act=jit(jax.vmap(one_act, in_axes=(axes.agent, 0))),
         store=jit(jax.vmap(one_store, in_axes=(axes, 0), out_axes=axes), donate=True),
         learn=jit(jax.vmap(one_learn, in_axes=(axes, 0), out_axes=axes), donate=True),
@@ -165,7 +165,7 @@ def compile_together(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> To
     )
 
 
-def together(devices: list[Device], axes: Device) -> Device:
+def stack(devices: list[Device], axes: Device) -> Device:
     """The devices as one, stacked but for what they share."""
     return jax.tree.map(
         lambda axis, *parts: jnp.copy(parts[0]) if axis is None else jnp.stack(parts),
@@ -175,7 +175,7 @@ def together(devices: list[Device], axes: Device) -> Device:
     )
 
 
-def part(stacked: Any, axes: Any, number: Any) -> Any:
+def unstack(stacked: Any, axes: Any, number: Any) -> Any:
     """One of the devices, or of the agents, that were stacked."""
     return jax.tree.map(
         lambda axis, whole: jnp.copy(whole) if axis is None else whole[number],
@@ -193,8 +193,8 @@ def init_device(key: jax.Array, agent: Any, config: Any, spec: EnvSpec, metrics:
         key=key_replay,
         step=jnp.zeros((), jnp.int32),
         updates=jnp.zeros((), jnp.int32),
-        sums=jnp.zeros(metrics, jnp.float32),
-        bad=jnp.zeros(metrics, jnp.int32),
+        metric_sums=jnp.zeros(metrics, jnp.float32),
+        first_nonfinite_step=jnp.zeros(metrics, jnp.int32),
     )
 
 

@@ -1,15 +1,15 @@
-"""What every training loop is: steps up to a number, tables, checkpoints, callbacks, signals.
+"""The part that all training loops share: counting, tables, checkpoints, callbacks, signals.
 
-`Training` (off-policy, one learning step per environment step) and `OnPolicyTraining` (rollouts)
-say what one advance is and what their state is.
+`OffPolicyTraining` (one learning step per environment step) and `OnPolicyTraining` (rollouts)
+define what one advance does and what the state of the run is.
 """
 
 import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,11 +95,14 @@ class Loop:
         """Go on from `state()`; says what could not be brought back."""
         raise NotImplementedError
 
-    def lend_env(self) -> Callable[[], list[str]]:
-        """Let another reset and step the environment; the function returned puts it back."""
+    def borrowed_env(self) -> AbstractContextManager[list[str]]:
+        """Lend the environment: it may be reset and stepped, and is put back at the end.
+
+        Yields a list to which notes on what could not be put back are added at the end.
+        """
         raise NotImplementedError
 
-    def rest(self) -> None:
+    def close(self) -> None:
         """Called when `run` ends: let go of what is only needed while running."""
 
     # the run
@@ -155,7 +158,7 @@ class Loop:
                     error.args = (f"{error}; its state is in {folder.path / 'failed'}",)
                 raise
             finally:
-                self.rest()
+                self.close()
             if folder is not None and saved != self.step:
                 self.save(folder)
         return reason

@@ -5,14 +5,15 @@
                transition, buffers donated                            the physics below runs
     env.step   with the action                                        on the host
 
-So a transition waits one step (`pending`) before it is learned from. `Training` holds all that a
-run is: `state()` gives it as arrays and numbers, `restore()` takes them back, and the run goes on
-as if it had not stopped, bit for bit. Metrics are summed on the device and fetched at the log
-interval only. The compiled side is `device.py`.
+A transition therefore waits one step (`pending`) before it is learned from. `OffPolicyTraining`
+holds the whole run: `state()` returns it as arrays and numbers, and after `restore()` the run
+continues bit for bit as if it had not stopped. Metrics are summed on the device and fetched only at
+the log interval. The compiled functions are in `compiled.py`.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -42,7 +43,7 @@ def no_figures(episodes: Sequence[Episode], gamma: float) -> dict[str, float]:
     return {}
 
 
-class Training(Loop):
+class OffPolicyTraining(Loop):
     """One run: an environment, an agent, its replay, and every counter and random stream."""
 
     def __init__(
@@ -70,12 +71,12 @@ class Training(Loop):
         obs, learning = self.begin()
         packed = None
         if learning:
-            small, packed = self.compiled.act(self.device.agent, obs)
-            self.device = self.device._replace(agent=self.device.agent._replace(**small))
+            carry, packed = self.compiled.act(self.device.agent, obs)
+            self.device = self.device._replace(agent=self.device.agent._replace(**carry))
         if self.pending is not None:
-            take_in = self.compiled.learn if learning else self.compiled.store
+            ingest = self.compiled.learn if learning else self.compiled.store
             row, self.pending = self.pending, None
-            self.device = take_in(self.device, row)  # returns at once: runs beside the physics
+            self.device = ingest(self.device, row)  # returns at once: runs beside the physics
         return self.move(None if packed is None else np.asarray(packed))
 
     def begin(self) -> tuple[np.ndarray, bool]:
@@ -133,10 +134,10 @@ class Training(Loop):
 
     def check(self) -> None:
         """Raise if a metric was not finite at some step; waits for the device."""
-        bad = np.asarray(self.device.bad)
-        if bad.any():
-            first = int(np.argmin(np.where(bad > 0, bad, np.iinfo(bad.dtype).max)))
-            raise NotFiniteError(self.compiled.metrics[first], int(bad[first]))
+        steps = np.asarray(self.device.first_nonfinite_step)
+        if steps.any():
+            first = int(np.argmin(np.where(steps > 0, steps, np.iinfo(steps.dtype).max)))
+            raise NotFiniteError(self.compiled.metrics[first], int(steps[first]))
 
     def take_metrics(self) -> dict[str, float]:
         """Means over the updates since the last call; empty if there was none."""
@@ -144,9 +145,10 @@ class Training(Loop):
         updates = int(self.device.updates)
         if updates == 0:
             return {}
-        means = np.asarray(self.device.sums, np.float64) / updates
+        means = np.asarray(self.device.metric_sums, np.float64) / updates
         self.device = self.device._replace(
-            sums=jnp.zeros_like(self.device.sums), updates=jnp.zeros_like(self.device.updates)
+            metric_sums=jnp.zeros_like(self.device.metric_sums),
+            updates=jnp.zeros_like(self.device.updates),
         )
         return dict(zip(self.compiled.metrics, means.tolist(), strict=True))
 
@@ -209,19 +211,24 @@ class Training(Loop):
         env_state.put_back(self.env, arrays, numbers, self.seed)
         return []
 
-    def lend_env(self) -> Callable[[], list[str]]:
-        """Let another reset and step the environment; the function returned puts it back."""
+    @contextmanager
+    def borrowed_env(self) -> Iterator[list[str]]:
+        """Lend the environment: it may be reset and stepped, and is put back at the end.
+
+        Yields a list to which notes on what could not be put back are added at the end.
+        """
+        notes: list[str] = []
         if self.obs is None:
-            return list
-        if not env_state.can_be_kept(self.env):
-            return lambda: [self._restart_episode()]
-        kept, numbers = env_state.take(self.env)
-
-        def put_back() -> list[str]:
-            env_state.put_back(self.env, kept, numbers, self.seed)
-            return []
-
-        return put_back
+            yield notes
+            return
+        saved = env_state.take(self.env) if env_state.can_be_kept(self.env) else None
+        try:
+            yield notes
+        finally:
+            if saved is None:
+                notes.append(self._restart_episode())
+            else:
+                env_state.put_back(self.env, *saved, self.seed)
 
     def _restart_episode(self) -> str:
         """For an environment that cannot be put back: end the open episode and start another."""

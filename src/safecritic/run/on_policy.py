@@ -9,7 +9,8 @@ episodes of all environments; a resumed run equals the uninterrupted one.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -92,7 +93,7 @@ class OnPolicyTraining(Loop):
         self.pool: Streams | Workers | None = None
         self.kept: list[State] | None = None  # of the streams while there is no pool
         self.last_ended = (math.nan, math.nan)  # mean cost and length when episodes last ended
-        self.sums: dict[str, float] = {}
+        self.metric_sums: dict[str, float] = {}
         self.updates = 0
 
     def _streams(self) -> Streams | Workers:
@@ -134,7 +135,7 @@ class OnPolicyTraining(Loop):
             number = float(x)
             if not math.isfinite(number):
                 raise NotFiniteError(name, self.step)
-            self.sums[name] = self.sums.get(name, 0.0) + number
+            self.metric_sums[name] = self.metric_sums.get(name, 0.0) + number
         self.locals.update(rollout=rollout, metrics=metrics)
         return rows
 
@@ -163,8 +164,8 @@ class OnPolicyTraining(Loop):
 
     def take_metrics(self) -> dict[str, float]:
         """Means over the updates since the last call; empty if there was none."""
-        found = {name: x / self.updates for name, x in self.sums.items()}
-        self.sums, self.updates = {}, 0
+        found = {name: x / self.updates for name, x in self.metric_sums.items()}
+        self.metric_sums, self.updates = {}, 0
         return found
 
     # ------------------------------------------------------------ checkpoints
@@ -176,7 +177,7 @@ class OnPolicyTraining(Loop):
         streams = self.kept if self.pool is None else self.pool.states()
         numbers |= {
             "last_ended": None if math.isnan(self.last_ended[0]) else list(self.last_ended),
-            "sums": self.sums,
+            "metric_sums": self.metric_sums,
             "updates": self.updates,
             "streams": None if streams is None else [about for _, about in streams],
         }
@@ -189,7 +190,7 @@ class OnPolicyTraining(Loop):
         self.device = device.restored_device(self.device, arrays)
         self.restore_counters(arrays, numbers)
         self.last_ended = tuple(numbers["last_ended"] or (math.nan, math.nan))
-        self.sums, self.updates = numbers["sums"], numbers["updates"]
+        self.metric_sums, self.updates = numbers["metric_sums"], numbers["updates"]
         if numbers["streams"] is None:
             return []
         states = []
@@ -205,20 +206,29 @@ class OnPolicyTraining(Loop):
         lost = [len(content["steps"]) for content, about in states if "env" not in about]
         return [env_state.LOST.format(steps=sum(lost))] if lost else []
 
-    def rest(self) -> None:
+    def close(self) -> None:
         """Workers are let go; their streams' states stay for the next run."""
         if isinstance(self.pool, Workers):
             self.kept = self.pool.states()
             self.pool.close()
             self.pool = None
 
-    def lend_env(self) -> Callable[[], list[str]]:
-        """Let another reset and step the environment; the function returned puts it back."""
+    @contextmanager
+    def borrowed_env(self) -> Iterator[list[str]]:
+        """Lend the environment: it may be reset and stepped, and is put back at the end.
+
+        Yields a list to which notes on what could not be put back are added at the end.
+        """
         pool = self.pool
+        notes: list[str] = []
         if pool is None or self.env_id is not None:
-            return list
+            yield notes
+            return
         states = pool.states()
-        return lambda: pool.restore(states)
+        try:
+            yield notes
+        finally:
+            notes += pool.restore(states)
 
 
 def known_elsewhere(env_id: str) -> bool:

@@ -38,7 +38,7 @@ class Seeds:
         self.trainings: list[Any] = [agent.training for agent in self.agents]
         self.episodes: list[list[dict[str, float]]] = [[] for _ in numbers]
         first = self.trainings[0]
-        self.compiled = device.compile_together(
+        self.compiled = device.compile_stacked(
             found.agent, first.config, first.spec, len(first.compiled.metrics)
         )
 
@@ -50,7 +50,7 @@ class Seeds:
     def learn(self, total_timesteps: int) -> "Seeds":
         """That many further steps of every run; then ``agents`` have what was learned."""
         axes = self.compiled.axes
-        self.stacked = device.together([training.device for training in self.trainings], axes)
+        self.stacked = device.stack([training.device for training in self.trainings], axes)
         for number, training in enumerate(self.trainings):
             training.end_agent = partial(self._end_agent, number)
         try:
@@ -58,7 +58,7 @@ class Seeds:
                 self._advance()
         finally:
             for number, training in enumerate(self.trainings):
-                training.device = device.part(self.stacked, axes, number)
+                training.device = device.unstack(self.stacked, axes, number)
                 del training.end_agent
             del self.stacked
         for training in self.trainings:
@@ -66,16 +66,16 @@ class Seeds:
         return self
 
     def _advance(self) -> None:
-        """`Training.advance` for all runs at once."""
+        """`OffPolicyTraining.advance` for all runs at once."""
         begun = [training.begin() for training in self.trainings]
         learning = begun[0][1]
         acted: Any = [None] * len(begun)
         if learning:
-            small, packed = self.compiled.act(self.stacked.agent, np.stack([o for o, _ in begun]))
-            self.stacked = self.stacked._replace(agent=self.stacked.agent._replace(**small))
+            carry, packed = self.compiled.act(self.stacked.agent, np.stack([o for o, _ in begun]))
+            self.stacked = self.stacked._replace(agent=self.stacked.agent._replace(**carry))
         if self.trainings[0].pending is not None:
-            take_in = self.compiled.learn if learning else self.compiled.store
-            self.stacked = take_in(self.stacked, np.stack([t.pending for t in self.trainings]))
+            ingest = self.compiled.learn if learning else self.compiled.store
+            self.stacked = ingest(self.stacked, np.stack([t.pending for t in self.trainings]))
         if learning:
             acted = np.asarray(packed)
         for number, training in enumerate(self.trainings):
