@@ -156,7 +156,7 @@ class Agent:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Means over the last 100 episodes, and the safety critic's last figures."""
+        """Means over the last 100 episodes, and the last quality of the safety critic."""
         rows = self.recent_episodes
         found: dict[str, Any] = {
             "steps": self.num_timesteps,
@@ -171,7 +171,7 @@ class Agent:
         found["multiplier"] = None if math.isnan(multiplier) else multiplier
         if self.run_folder is not None:
             table = read_table(self.run_folder / "updates.csv")
-            for name in ("figures/auc", "figures/ratio"):
+            for name in ("critic/auc", "critic/ratio"):
                 known = [value for value in table[name] if not math.isnan(value)]
                 found[name] = known[-1] if known else None
         return found

@@ -27,7 +27,7 @@ from safecritic.run.off_policy import OffPolicyTraining
 from safecritic.tasks import TASKS, make
 
 SPEC = EnvSpec(obs_dim=2, action_dim=1, cost_max=0.5)
-EVERY = Intervals(log_every=50, figures_every=100, checkpoint_every=10_000)
+EVERY = Intervals(log_every=50, critic_every=100, checkpoint_every=10_000)
 
 
 class FakeState(NamedTuple):
@@ -177,7 +177,7 @@ def test_metrics_are_means_over_the_interval_and_none_before_learning() -> None:
     # 60 warm-up steps; the update of step 61 is number 1: 40 updates by step 100, then 50 each
     assert [m["b/loss"] for m in log.metrics] == [20.5, 65.5, 115.5]
     assert [m["a/one"] for m in log.metrics] == [1.0, 1.0, 1.0]
-    assert ["figures/auc" in m for m in log.metrics] == [True, False, True]
+    assert ["critic/auc" in m for m in log.metrics] == [True, False, True]
 
 
 def test_an_episode_row_by_hand() -> None:
@@ -318,8 +318,8 @@ def test_a_bad_reward_stops_the_run() -> None:
 def test_intervals_are_checked() -> None:
     with pytest.raises(ValueError, match=r"log_every must be >= 1, got 0 \(--log-every\)"):
         Intervals(log_every=0)
-    with pytest.raises(ValueError, match="figures_every must be a multiple of log_every 1000"):
-        Intervals(figures_every=1500)
+    with pytest.raises(ValueError, match="critic_every must be a multiple of log_every 1000"):
+        Intervals(critic_every=1500)
 
 
 # ---------------------------------------------------------------- resuming

@@ -20,9 +20,9 @@ from safecritic.run.folder import read_table
 from safecritic.run.loop import Intervals, NotFiniteError
 
 TASK = "probes:KeptPoint-v0"
-EVERY = Intervals(log_every=50, figures_every=100, checkpoint_every=100)
+EVERY = Intervals(log_every=50, critic_every=100, checkpoint_every=100)
 FLAGS = ["--hidden", "16", "16", "--batch-size", "16", "--buffer-size", "400"]
-FLAGS += ["--learning-starts", "60", "--log-every", "50", "--figures-every", "100"]
+FLAGS += ["--learning-starts", "60", "--log-every", "50", "--critic-every", "100"]
 MISSING = "wandb is not installed: pip install 'safecritic[wandb]'"
 
 
@@ -106,8 +106,8 @@ def test_wandb_gets_the_tables_and_a_resumed_run_goes_on(offline: Path) -> None:
     assert first.history == curves(run)
     updates = [step for step, values in first.history.items() if "actor/loss" in values]
     assert updates == [100, 150, 200]
-    assert "figures/q_mean" in first.history[200]
-    assert "figures/q_mean" not in first.history[150]
+    assert "critic/q_mean" in first.history[200]
+    assert "critic/q_mean" not in first.history[150]
     assert kept == {"id": first.run.run_id, "project": "probes"}
     assert (first.run.display_name, first.run.project) == ("one", "probes")
     assert list(first.run.tags) == ["a"]
@@ -229,7 +229,7 @@ def test_episodes_reported_late_keep_their_step(monkeypatch: pytest.MonkeyPatch)
     callback.init_callback(model)
     callback.on_training_start({}, {})
     callback.on_episode_end({"episode": 1, "step": 40, "cost": 2.0, "multiplier": math.nan})
-    callback.on_log({"actor/loss": 0.5, "figures/auc": math.nan})
+    callback.on_log({"actor/loss": 0.5, "critic/auc": math.nan})
     assert wandb.sent == [(40, {"episode/cost": 2.0}), (100, {"actor/loss": 0.5})]
 
 

@@ -86,10 +86,10 @@ def learn(
 
 
 def act(state: Any, obs: jax.Array, agent: Any, config: Any, explore: bool) -> tuple[Any, Any]:
-    """The part of the state that acting changes, and action and ACTING figures as one array."""
+    """The part of the state that acting changes, and action and ACTING columns as one array."""
     action, carry, info = agent.act(state, obs, config, explore)
-    figures = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACTING]
-    return carry, jnp.concatenate([action, jnp.stack(figures)])
+    columns = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACTING]
+    return carry, jnp.concatenate([action, jnp.stack(columns)])
 
 
 @functools.lru_cache(maxsize=16)

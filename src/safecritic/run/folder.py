@@ -2,7 +2,7 @@
 
     config.json      method, task, seed, every setting, versions
     episodes.csv     one line per training episode
-    updates.csv      one line per log interval: metrics of the updates, figures of the safety critic
+    updates.csv      one line per log interval: metrics of the updates, quality of the safety critic
     events.out.*     the same for TensorBoard
     checkpoint/      the whole state (checkpoint.py)
     curves.png       reward, cost with its limit, success, multiplier
@@ -32,13 +32,13 @@ from typing import Any
 from safecritic.run.checkpoint import CheckpointError
 from safecritic.run.episode import EPISODE_COLUMNS
 
-FIGURE_COLUMNS = (
-    "figures/auc",
-    "figures/q_mean",
-    "figures/realised_mean",
-    "figures/ratio",
-    "figures/error_mean",
-    "figures/steps",
+CRITIC_COLUMNS = (
+    "critic/auc",
+    "critic/q_mean",
+    "critic/realised_mean",
+    "critic/ratio",
+    "critic/error_mean",
+    "critic/steps",
 )
 WHOLE = ("episode", "step", "length", "terminated")
 PACKAGES = ("safecritic", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "safetensors")
@@ -65,7 +65,7 @@ class RunFolder:
         self, path: str | Path, metrics: tuple[str, ...], description: dict[str, Any] | None = None
     ):
         self.path = Path(path)
-        self._update_columns = ("step", "time/steps_per_second", *metrics, *FIGURE_COLUMNS)
+        self._update_columns = ("step", "time/steps_per_second", *metrics, *CRITIC_COLUMNS)
         with self.writing():
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = lock_folder(self.path)

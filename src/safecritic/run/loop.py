@@ -29,7 +29,7 @@ class Intervals:
     """How often a run writes, in environment steps."""
 
     log_every: int = 1_000
-    figures_every: int = 5_000  # AUC and bias of the safety critic; a multiple of log_every
+    critic_every: int = 5_000  # AUC and bias of the safety critic; a multiple of log_every
     checkpoint_every: int = 10_000
 
     def __post_init__(self) -> None:
@@ -37,10 +37,10 @@ class Intervals:
             if value < 1:
                 flag = name.replace("_", "-")
                 raise ValueError(f"{name} must be >= 1, got {value} (--{flag})")
-        if self.figures_every % self.log_every:
+        if self.critic_every % self.log_every:
             raise ValueError(
-                f"figures_every must be a multiple of log_every {self.log_every}, "
-                f"got {self.figures_every} (--figures-every)"
+                f"critic_every must be a multiple of log_every {self.log_every}, "
+                f"got {self.critic_every} (--critic-every)"
             )
 
 
@@ -83,8 +83,8 @@ class Loop:
         """Means over the updates since the last call; empty if there was none."""
         raise NotImplementedError
 
-    def take_figures(self) -> dict[str, float]:
-        """The safety critic's figures on the episodes since the last call."""
+    def take_critic_quality(self) -> dict[str, float]:
+        """Return the safety critic's quality on the episodes that ended since the last call."""
         return {}
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
@@ -137,8 +137,8 @@ class Loop:
                         now = time.perf_counter()
                         metrics["time/steps_per_second"] = (self.step - clock_step) / (now - clock)
                         clock, clock_step = now, self.step
-                        if self._passed(every.figures_every, before):
-                            metrics |= self.take_figures()
+                        if self._passed(every.critic_every, before):
+                            metrics |= self.take_critic_quality()
                         if folder is not None:
                             folder.write_update(self.step, metrics)
                         callback.on_log(metrics)

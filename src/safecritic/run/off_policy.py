@@ -34,13 +34,8 @@ from safecritic.run.compiled import (
 from safecritic.run.episode import ACTING, Episode, episode_row, steps_table
 from safecritic.run.loop import Loop, NotFiniteError
 
-# Figures of the safety critic from finished episodes and the discount.
-Judge = Callable[[Sequence[Episode], float], dict[str, float]]
-
-
-def no_figures(episodes: Sequence[Episode], gamma: float) -> dict[str, float]:
-    """Return no figures: a run that nobody judges."""
-    return {}
+# Compares Q_C with the costs of finished episodes, given the discount; returns metrics by name.
+CriticQuality = Callable[[Sequence[Episode], float], dict[str, float]]
 
 
 class OffPolicyTraining(Loop):
@@ -53,7 +48,7 @@ class OffPolicyTraining(Loop):
         config: Any,
         spec: EnvSpec,
         seed: int,
-        judge: Judge = no_figures,
+        critic_quality: CriticQuality | None = None,
     ):
         use_compilation_cache()
         super().__init__(env, config, spec, seed)
@@ -63,8 +58,8 @@ class OffPolicyTraining(Loop):
         self.obs: np.ndarray | None = None
         self.pending: np.ndarray | None = None
         self.episode = Episode()
-        self.judge = judge
-        self.unjudged: list[Episode] = []  # finished since the critic's figures were last taken
+        self.critic_quality = critic_quality
+        self.unassessed_episodes: list[Episode] = []  # ended since `take_critic_quality`
 
     def advance(self) -> list[dict[str, float]]:
         """One environment step and one learning step; the episode's row if it has ended."""
@@ -124,7 +119,7 @@ class OffPolicyTraining(Loop):
     def _end_episode(self) -> dict[str, float]:
         row = episode_row(self.episode, self.config.gamma, self.env)
         row["multiplier"] = self.end_agent(row["cost"])
-        self.unjudged.append(self.episode)
+        self.unassessed_episodes.append(self.episode)
         self.episode = Episode()
         obs, _ = self.env.reset()
         self.obs = self.checked("observation", np.array(obs, np.float32))
@@ -152,14 +147,16 @@ class OffPolicyTraining(Loop):
         )
         return dict(zip(self.compiled.metrics, means.tolist(), strict=True))
 
-    def take_figures(self) -> dict[str, float]:
-        """The critic's figures on the episodes finished since the last call.
+    def take_critic_quality(self) -> dict[str, float]:
+        """Return the safety critic's quality on the episodes that ended since the last call.
 
-        Q_C is the value at the time of acting, before the step's outcome was known or learned.
+        Q_C is the value at the time of acting, before the outcome of the step was known or learned.
         """
-        figures = self.judge(self.unjudged, self.config.gamma)
-        self.unjudged = []
-        return {f"figures/{name}": value for name, value in figures.items()}
+        episodes, self.unassessed_episodes = self.unassessed_episodes, []
+        if self.critic_quality is None:
+            return {}
+        quality = self.critic_quality(episodes, self.config.gamma)
+        return {f"critic/{name}": value for name, value in quality.items()}
 
     # ------------------------------------------------------------ checkpoints
 
@@ -171,7 +168,7 @@ class OffPolicyTraining(Loop):
         for name in arrays:
             if name.startswith("device/replay/") and arrays[name].ndim:
                 arrays[name] = arrays[name][:size]
-        stretch = [*self.unjudged, self.episode]
+        stretch = [*self.unassessed_episodes, self.episode]
         arrays["steps"] = np.concatenate([steps_table(episode) for episode in stretch])
         numbers |= {
             "rng": self.rng.bit_generator.state,
@@ -200,7 +197,7 @@ class OffPolicyTraining(Loop):
                 np.split(arrays["steps"], ends), numbers["terminated"], strict=True
             )
         ]
-        *self.unjudged, self.episode = stretch
+        *self.unassessed_episodes, self.episode = stretch
         self.episode.truncated = False
         self.obs = arrays.get("obs")
         self.pending = arrays.get("pending")
