@@ -147,10 +147,10 @@ def _fill(folder: Path, how: str) -> str:
 def test_a_write_that_fails_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
     message = _fill(tmp_path, "limit")
     assert "could not write a checkpoint of 8.0 MB" in message
-    assert message.endswith("File too large; the earlier checkpoint is intact")
+    assert message.endswith("File too large; the previous checkpoint is intact")
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
     with small_disk(tmp_path, "2m"):
         message = _fill(tmp_path, "disk")
-    assert message.endswith("No space left on device; the earlier checkpoint is intact")
+    assert message.endswith("No space left on device; the previous checkpoint is intact")

@@ -1,8 +1,8 @@
-"""The device side of the loop: what one environment step costs, as few compiled calls.
+"""The compiled step of off-policy training: its state on the device and its functions.
 
-`learn` takes in a transition, draws a batch and updates the agent in one call whose buffers are
-donated, so the replay is written in place. It also sums the metrics and notes the first step at
-which one was not finite: the host looks at them only at its log interval.
+`learn` ingests a transition, draws a batch and updates the agent in one call whose buffers are
+donated, so the replay is written in place. It also sums the metrics and records the first step at
+which one was not finite, because the host reads them only at its log interval.
 """
 
 import functools
@@ -17,13 +17,13 @@ from safecritic.fast.compilation import jit
 from safecritic.networks import EnvSpec
 from safecritic.replay import Transition
 from safecritic.run.checkpoint import Arrays, CheckpointError
-from safecritic.run.episode import ACTING
+from safecritic.run.episode import ACT_COLUMNS
 
 
 class Device(NamedTuple):
-    """What the compiled step reads and writes."""
+    """The state that the compiled step reads and writes."""
 
-    agent: Any
+    agent: Any  # the agent's state
     replay: replay.Replay
     key: jax.Array
     step: jax.Array  # transitions ingested
@@ -33,6 +33,8 @@ class Device(NamedTuple):
 
 
 class Compiled(NamedTuple):
+    """The functions of one run under jit, and the names of the metrics in `metric_sums`."""
+
     init: Any
     act: Any
     deploy: Any
@@ -44,11 +46,12 @@ class Compiled(NamedTuple):
 
 
 def pack(obs: Any, action: Any, reward: Any, cost: Any, next_obs: Any, ends: Any) -> np.ndarray:
-    """A transition as one fresh float32 row: one transfer, and nothing the host may write to."""
+    """Return a transition as one new float32 row: one transfer, and no view the host writes to."""
     return np.concatenate([obs, action, (reward, cost), next_obs, ends], dtype=np.float32)
 
 
 def unpack(row: jax.Array, spec: EnvSpec) -> Transition:
+    """Return the transition that `pack` made a row of."""
     o, a = spec.obs_dim, spec.action_dim
     obs, action, (reward, cost), next_obs, ends = jnp.split(
         row, [o, o + a, o + a + 2, 2 * o + a + 2]
@@ -57,7 +60,7 @@ def unpack(row: jax.Array, spec: EnvSpec) -> Transition:
 
 
 def store(device: Device, row: jax.Array, agent: Any, spec: EnvSpec) -> Device:
-    """Take in one transition: the observation scale and the replay."""
+    """Ingest one transition: update the observation scale and the replay."""
     transition = unpack(row, spec)
     return device._replace(
         agent=agent.observe(device.agent, transition.obs),
@@ -69,7 +72,7 @@ def store(device: Device, row: jax.Array, agent: Any, spec: EnvSpec) -> Device:
 def learn(
     device: Device, row: jax.Array, agent: Any, update: Any, config: Any, spec: EnvSpec
 ) -> Device:
-    """Take in one transition, then one update on a batch."""
+    """Ingest one transition and make one update on a batch."""
     device = store(device, row, agent, spec)
     key, key_batch = jax.random.split(device.key)
     batch = replay.sample(device.replay, key_batch, config)
@@ -86,15 +89,18 @@ def learn(
 
 
 def act(state: Any, obs: jax.Array, agent: Any, config: Any, explore: bool) -> tuple[Any, Any]:
-    """The part of the state that acting changes, and action and ACTING columns as one array."""
+    """Act, and return the fields of the state that changed and the packed result.
+
+    The result is one array, the action followed by ACT_COLUMNS: one transfer to the host.
+    """
     action, carry, info = agent.act(state, obs, config, explore)
-    columns = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACTING]
+    columns = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACT_COLUMNS]
     return carry, jnp.concatenate([action, jnp.stack(columns)])
 
 
 @functools.lru_cache(maxsize=16)
 def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
-    """The agent's functions under jit; the same objects for the same settings, so one compile."""
+    """Compile the agent's functions; the same settings return the same objects, compiled once."""
 
     def first_metrics(key: jax.Array) -> dict[str, jax.Array]:
         device = init_device(key, agent, config, spec, metrics=0)
@@ -115,24 +121,24 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     )
 
 
-# Equal in runs that go step by step together; one number for all keeps a branch a branch and a
-# write to the replay in place.
+# Equal in runs that advance in step. Not stacked, they keep a branch a branch under vmap, and the
+# replay is still written in place.
 SHARED = ("cursor", "size", "age")
 
 
 class StackedRuns(NamedTuple):
-    """`Compiled`'s functions for several devices stacked along a first axis."""
+    """The functions of `Compiled` for several runs stacked along a first axis."""
 
     act: Any
     store: Any
     learn: Any
-    end_episode: Any  # of the device with the given number
-    axes: Device
+    end_episode: Any  # of one run, given its number
+    axes: Device  # 0 where the runs are stacked, None where they share a value
 
 
 @functools.lru_cache(maxsize=16)
 def compile_stacked(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> StackedRuns:
-    """The agent's functions over several seeds, as one program each."""
+    """Compile each of the agent's functions as one program over several runs."""
     shape = jax.eval_shape(
         functools.partial(init_device, agent=agent, config=config, spec=spec, metrics=metrics),
         jax.random.PRNGKey(0),
@@ -166,9 +172,9 @@ def compile_stacked(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Sta
 
 
 def stack(devices: list[Device], axes: Device) -> Device:
-    """The devices as one, stacked but for what they share."""
+    """Stack the states of several runs, except for what they share."""
     return jax.tree.map(
-        lambda axis, *parts: jnp.copy(parts[0]) if axis is None else jnp.stack(parts),
+        lambda axis, *leaves: jnp.copy(leaves[0]) if axis is None else jnp.stack(leaves),
         axes,
         *devices,
         is_leaf=lambda x: x is None,
@@ -176,7 +182,7 @@ def stack(devices: list[Device], axes: Device) -> Device:
 
 
 def unstack(stacked: Any, axes: Any, number: Any) -> Any:
-    """One of the devices, or of the agents, that were stacked."""
+    """Return run `number` from stacked states of devices or agents."""
     return jax.tree.map(
         lambda axis, whole: jnp.copy(whole) if axis is None else whole[number],
         axes,
@@ -186,6 +192,7 @@ def unstack(stacked: Any, axes: Any, number: Any) -> Any:
 
 
 def init_device(key: jax.Array, agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Device:
+    """Return the state at the start of a run whose updates log `metrics` numbers."""
     key_agent, key_replay = jax.random.split(key)
     return Device(
         agent=agent.init(key_agent, spec, config),
@@ -199,12 +206,12 @@ def init_device(key: jax.Array, agent: Any, config: Any, spec: EnvSpec, metrics:
 
 
 def device_arrays(device: Any) -> Arrays:
-    """Every array of the device's state, by name."""
+    """Return every array of the device's state by name."""
     return {f"device/{name}": np.asarray(x) for name, x in _named(device)}
 
 
-def restored_device(template: Any, arrays: Arrays) -> Any:
-    """The state `device_arrays` was taken of; `template` has its structure and shapes."""
+def restore_device(template: Any, arrays: Arrays) -> Any:
+    """Return the state saved by `device_arrays`; `template` has its structure and shapes."""
     leaves = [_restored(f"device/{name}", arrays, x) for name, x in _named(template)]
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
@@ -215,10 +222,10 @@ def _named(tree: Any) -> list[tuple[str, jax.Array]]:
 
 
 def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:
-    """The saved array in the place of `template`; replay rows fill the first of its rows."""
+    """Return the saved array; fewer replay rows than in `template` fill its first rows."""
     saved = arrays.get(name)
     if saved is None:
-        raise CheckpointError(f"the checkpoint has no {name}: it is of another method or version")
+        raise CheckpointError(f"the checkpoint has no {name}: another method or version wrote it")
     shape = template.shape
     if name.startswith("device/replay/") and saved.ndim and len(saved) < shape[0]:
         whole = np.array(template)
@@ -227,6 +234,6 @@ def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:
     if saved.shape != shape or saved.dtype != template.dtype:
         raise CheckpointError(
             f"{name} is {saved.dtype} {saved.shape} in the checkpoint, expected "
-            f"{template.dtype} {shape}: it is of another task, method or setting"
+            f"{template.dtype} {shape}: it was written with another task, method or setting"
         )
     return jnp.array(saved)
