@@ -149,7 +149,7 @@ def test_train_then_evaluate(there: Path, capsys: pytest.CaptureFixture[str]) ->
     assert summary["cost"] == pytest.approx(sum(last) / len(last))
 
     assert cli.main(command) == 2
-    assert "already holds a run: go on with --resume" in capsys.readouterr().err
+    assert "already holds a run: continue it with --resume" in capsys.readouterr().err
 
     assert cli.main(["evaluate", str(run), "--episodes", "3"]) == 0
     text = capsys.readouterr().out
