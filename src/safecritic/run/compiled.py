@@ -46,12 +46,12 @@ class Compiled(NamedTuple):
 
 
 def pack(obs: Any, action: Any, reward: Any, cost: Any, next_obs: Any, ends: Any) -> np.ndarray:
-    """Return a transition as one new float32 row: one transfer, and no view the host writes to."""
+    """Pack a transition into one new float32 row: one transfer, and no view of other arrays."""
     return np.concatenate([obs, action, (reward, cost), next_obs, ends], dtype=np.float32)
 
 
 def unpack(row: jax.Array, spec: EnvSpec) -> Transition:
-    """Return the transition that `pack` made a row of."""
+    """Return the transition that is packed in a row."""
     o, a = spec.obs_dim, spec.action_dim
     obs, action, (reward, cost), next_obs, ends = jnp.split(
         row, [o, o + a, o + a + 2, 2 * o + a + 2]

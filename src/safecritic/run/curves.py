@@ -12,10 +12,7 @@ from safecritic.style import COLOURS, GRID, INK, SOFT, STYLE
 
 
 def running_mean(values: np.ndarray, window: int = WINDOW) -> np.ndarray:
-    """Return the mean of the last `window` values that are not NaN, for every place.
-
-    It is NaN where there are none.
-    """
+    """Return, for every place, the mean of the last `window` values; NaNs do not count."""
     known = ~np.isnan(values)
     sums = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
     counts = np.concatenate([[0], np.cumsum(known)])
