@@ -27,6 +27,7 @@ import numpy as np
 
 from safecritic import methods
 from safecritic.agents.interface import EnvSpec
+from safecritic.fast.compilation import use_compilation_cache
 from safecritic.run import compiled as device
 from speed import matrix_products
 
@@ -157,7 +158,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--picture", type=Path, help="write the curves to this file")
     options = parser.parse_args()
-    device.use_compilation_cache()
+    use_compilation_cache()
     found: dict[str, dict[str, dict[int, Point]]] = {}
     for axis in options.axes:
         names = [n for n in options.methods if axis != "alternatives" or n == "usc"]

@@ -56,7 +56,7 @@ class Ours:
         self.jax, self.training = jax, start_agent(method, task)
         while self.training.step <= self.training.config.learning_starts + 1:
             self.training.advance()
-        jax.block_until_ready(self.training.device.sums)
+        jax.block_until_ready(self.training.device.metric_sums)
         self.ready = time.perf_counter() - start
         self.products: list[tuple[int, int, int]] | None = None
 
@@ -79,7 +79,7 @@ class Ours:
         clock = time.perf_counter()
         for _ in range(number):
             self.training.advance()
-        self.jax.block_until_ready(self.training.device.sums)
+        self.jax.block_until_ready(self.training.device.metric_sums)
         return number / (time.perf_counter() - clock)
 
     def floor(self) -> dict[str, float]:
@@ -244,7 +244,7 @@ def best_product(rows: int, columns: int, inner: int) -> float:
     import jax.numpy as jnp
     import numpy as np
 
-    from safecritic import _jax
+    from safecritic.fast.compilation import compiler_options
 
     shape = (rows, columns, inner)
     number = 8  # different factors, as in an update
@@ -254,7 +254,7 @@ def best_product(rows: int, columns: int, inner: int) -> float:
         w = [rng.random((inner, columns), np.float32) for _ in range(number)]
         call = jax.jit(
             lambda x, w: [a @ b for a, b in zip(x, w, strict=True)],
-            compiler_options=_jax.compiler_options(),
+            compiler_options=compiler_options(),
         )
         on_device = [jnp.asarray(a) for a in x], [jnp.asarray(b) for b in w]
         BEST[shape] = (x, w, *on_device, call)

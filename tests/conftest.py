@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+pytest.register_assert_rewrite("fakes")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # before any test module imports JAX, in the workers of xdist too

@@ -162,7 +162,7 @@ def _mean_q(agent: USC, episodes: int, seed: int) -> float:
 def test_evaluation_on_an_environment_without_checkpoints_says_what_it_did() -> None:
     agent = DDPG(Point(), **SMALL).learn(75)
     agent.evaluate(episodes=1)
-    assert ["episode (25 steps) is dropped" in note for note in agent.notes] == [True]
+    assert ["episode (25 steps) was dropped" in note for note in agent.notes] == [True]
 
 
 def test_evaluation_as_json(trained: DDPG, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ whose steps report a cost; see `safecritic.tasks.adapt`. Every setting of the me
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -40,7 +41,7 @@ from safecritic.run.folder import (
     write_json,
 )
 from safecritic.run.loop import InterruptedRun, Intervals, Loop
-from safecritic.run.off_policy import Training
+from safecritic.run.off_policy import OffPolicyTraining
 from safecritic.run.on_policy import OnPolicyTraining
 from safecritic.tasks.adapter import Adapted, make_env
 
@@ -75,7 +76,7 @@ class Agent:
         if method.on_policy:
             self.training = OnPolicyTraining(env, functions, config, spec, seed, environment["id"])
         else:
-            self.training = Training(env, functions, config, spec, seed, episode_figures)
+            self.training = OffPolicyTraining(env, functions, config, spec, seed, episode_figures)
         self.run_folder: Path | None = None  # the run folder this agent writes to
         self._tables: dict[str, int] | None = None  # how long its tables are to be cut on resume
         self._policies: dict[bool, tuple[int, Policy]] = {}
@@ -153,7 +154,7 @@ class Agent:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Means over the last 100 episodes, and the safety critic's last figures."""
+        """Means over the last 100 episodes, and the last quality of the safety critic."""
         rows = self.recent_episodes
         found: dict[str, Any] = {
             "steps": self.num_timesteps,
@@ -168,7 +169,7 @@ class Agent:
         found["multiplier"] = None if math.isnan(multiplier) else multiplier
         if self.run_folder is not None:
             table = read_table(self.run_folder / "updates.csv")
-            for name in ("figures/auc", "figures/ratio"):
+            for name in ("critic/auc", "critic/ratio"):
                 known = [value for value in table[name] if not math.isnan(value)]
                 found[name] = known[-1] if known else None
         return found
@@ -229,16 +230,15 @@ class Agent:
         """
         if episodes < 1:
             raise ValueError(f"episodes must be >= 1, got {episodes} (--episodes)")
-        borrowed = env is None and self.environment["id"] is None
-        if borrowed:
+        lending: AbstractContextManager[list[str]] = nullcontext([])
+        if env is None and self.environment["id"] is None:
             self._require_env("evaluate")
-            used = self.env
+            used, lending = self.env, self.training.borrowed_env()
         else:
             used, _ = make_env(env if env is not None else self.environment["id"])
-        put_back = self.training.lend_env() if borrowed else None
-        found = evaluate(used, self.policy(seed=seed), self.values, self.config, episodes, seed)
-        if put_back is not None:
-            self.notes += put_back()
+        with lending as notes:
+            found = evaluate(used, self.policy(seed=seed), self.values, self.config, episodes, seed)
+        self.notes += notes
         return found
 
     def values(self, obs: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:

@@ -288,7 +288,7 @@ def test_no_episode_has_ended_yet():
     rolled = Streams([Stream(KeptPoint(), 0, i) for i in range(2)]).roll(
         policy_of(config()), 20, 0.9, 0
     )
-    cost, length = training._ended([one._replace(episodes=[]) for one in rolled])
+    cost, length = training._episode_means([one._replace(episodes=[]) for one in rolled])
     assert length == 20
     assert cost == np.mean([one.cost.sum() for one in rolled])
 

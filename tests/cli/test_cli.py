@@ -20,12 +20,12 @@ from safecritic import DDPG, api, cli, methods
 from safecritic.agents.interface import EnvSpec
 from safecritic.run import checkpoint, on_policy
 from safecritic.run import compiled as device
-from safecritic.run.folder import EPISODE_COLUMNS, FIGURE_COLUMNS, read_table
+from safecritic.run.folder import CRITIC_COLUMNS, EPISODE_COLUMNS, read_table
 
 HERE = Path(__file__).parent.parent
 TASK = "probes:KeptPoint-v0"
 FLAGS = ["--hidden", "16", "16", "--batch-size", "16", "--buffer-size", "400"]
-FLAGS += ["--learning-starts", "60", "--log-every", "100", "--figures-every", "500"]
+FLAGS += ["--learning-starts", "60", "--log-every", "100", "--critic-every", "500"]
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
@@ -149,7 +149,7 @@ def test_train_then_evaluate(there: Path, capsys: pytest.CaptureFixture[str]) ->
     assert summary["cost"] == pytest.approx(sum(last) / len(last))
 
     assert cli.main(command) == 2
-    assert "already holds a run: go on with --resume" in capsys.readouterr().err
+    assert "already holds a run: continue it with --resume" in capsys.readouterr().err
 
     assert cli.main(["evaluate", str(run), "--episodes", "3"]) == 0
     text = capsys.readouterr().out
@@ -201,7 +201,7 @@ def whole_run(steps: int, out: Path) -> DDPG:
     """The same training without any interruption, in this process."""
     from safecritic.run.loop import Intervals
 
-    every = Intervals(log_every=100, figures_every=500)
+    every = Intervals(log_every=100, critic_every=500)
     return DDPG(KeptPoint(), seed=0, **SMALL).learn(steps, out=out, every=every)
 
 
@@ -338,12 +338,12 @@ def test_a_tour_on_a_real_task(there: Path, capsys: pytest.CaptureFixture[str]) 
 def test_every_logged_number_is_explained() -> None:
     text = (HERE.parent / "docs" / "metrics.md").read_text()
     explained = set(re.findall(r"^\| `([^`]+)`", text, re.MULTILINE))
-    names = {f"episode/{name}" for name in EPISODE_COLUMNS} | set(FIGURE_COLUMNS)
+    names = {f"episode/{name}" for name in EPISODE_COLUMNS} | set(CRITIC_COLUMNS)
     names |= {"step", "time/steps_per_second"}
     for method in methods.METHODS.values():
         config = methods.make_config(method.name)
         compiled = (on_policy if method.on_policy else device).compile_agent
-        names |= set(compiled(method.agent, config, EnvSpec(4, 2)).metrics)
+        names |= set(compiled(method.load_agent(), config, EnvSpec(4, 2)).metrics)
     assert names - explained == set()
     assert explained - names == set()
 

@@ -87,7 +87,7 @@ def test_missing_arrays_and_another_format_are_refused(tmp_path: Path) -> None:
     index["format"] = 99
     index["sha256"] = checkpoint._digest(index)
     (tmp_path / "checkpoint.json").write_text(json.dumps(index))
-    with pytest.raises(CheckpointError, match="format 99, this version reads 1"):
+    with pytest.raises(CheckpointError, match="format 99, this version reads 2"):
         checkpoint.load(tmp_path)
 
 
@@ -147,10 +147,10 @@ def _fill(folder: Path, how: str) -> str:
 def test_a_write_that_fails_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
     message = _fill(tmp_path, "limit")
     assert "could not write a checkpoint of 8.0 MB" in message
-    assert message.endswith("File too large; the earlier checkpoint is intact")
+    assert message.endswith("File too large; the previous checkpoint is intact")
 
 
 def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path: Path) -> None:
     with small_disk(tmp_path, "2m"):
         message = _fill(tmp_path, "disk")
-    assert message.endswith("No space left on device; the earlier checkpoint is intact")
+    assert message.endswith("No space left on device; the previous checkpoint is intact")

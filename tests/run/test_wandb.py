@@ -1,4 +1,4 @@
-"""Weights & Biases: what it gets, how a resumed run goes on there, and the error without it."""
+"""Weights & Biases: what it gets, how a resumed run continues there, and the error without it."""
 
 import importlib.machinery
 import json
@@ -20,22 +20,22 @@ from safecritic.run.folder import read_table
 from safecritic.run.loop import Intervals, NotFiniteError
 
 TASK = "probes:KeptPoint-v0"
-EVERY = Intervals(log_every=50, figures_every=100, checkpoint_every=100)
+EVERY = Intervals(log_every=50, critic_every=100, checkpoint_every=100)
 FLAGS = ["--hidden", "16", "16", "--batch-size", "16", "--buffer-size", "400"]
-FLAGS += ["--learning-starts", "60", "--log-every", "50", "--figures-every", "100"]
+FLAGS += ["--learning-starts", "60", "--log-every", "50", "--critic-every", "100"]
 MISSING = "wandb is not installed: pip install 'safecritic[wandb]'"
 
 
 def curves(run: Path) -> dict[int, dict[str, float]]:
-    """The numbers of both tables by step, without empty cells and the speed."""
-    found: dict[int, dict[str, float]] = {}
+    """Return the numbers of both tables by step, without empty cells and the speed."""
+    by_step: dict[int, dict[str, float]] = {}
     for name, prefix in (("episodes.csv", "episode/"), ("updates.csv", "")):
         table = read_table(run / name)
         for at, step in enumerate(table["step"]):
             for key in table.keys() - {"step", "episode", "time/steps_per_second"}:
                 if math.isfinite(value := table[key][at]):
-                    found.setdefault(int(step), {})[prefix + key] = value
-    return found
+                    by_step.setdefault(int(step), {})[prefix + key] = value
+    return by_step
 
 
 # ---------------------------------------------------------------- the real one, offline
@@ -43,7 +43,7 @@ def curves(run: Path) -> dict[int, dict[str, float]]:
 
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where W&B writes instead of sending."""
+    """Return the folder where W&B writes instead of uploading."""
     wandb = pytest.importorskip("wandb", reason="needs safecritic[wandb]")
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
@@ -58,12 +58,12 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def records(file: Path) -> Iterator[Any]:
-    """A W&B file is a LevelDB log: records cut into fragments that fit blocks of 32 KiB."""
+    """Read a W&B file, a LevelDB log: records cut into fragments that fit blocks of 32 KiB."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     data, at, whole = file.read_bytes(), 7, b""
     while at < len(data):
-        if (left := -at % 32768) and left < 7:  # no room for a fragment's head
+        if (left := -at % 32768) and left < 7:  # no room for the head of a fragment
             at += left
         _, length, kind = struct.unpack("<IHB", data[at : at + 7])
         whole += data[at + 7 : at + 7 + length]
@@ -76,27 +76,27 @@ def records(file: Path) -> Iterator[Any]:
 def logged(file: Path) -> SimpleNamespace:
     import wandb
 
-    wandb.teardown()  # the file is whole when the process that writes it has ended
-    found = SimpleNamespace(history={}, exit_code=None)
+    wandb.teardown()  # the file is complete when the process that writes it has ended
+    log = SimpleNamespace(history={}, exit_code=None)
     for record in records(file):
         kind = record.WhichOneof("record_type")
         if kind == "run":
-            found.run = record.run
-            found.config = {x.key: json.loads(x.value_json) for x in record.run.config.update}
+            log.run = record.run
+            log.config = {x.key: json.loads(x.value_json) for x in record.run.config.update}
         elif kind == "history":
             items = {
                 (x.key or x.nested_key[0]): json.loads(x.value_json) for x in record.history.item
             }
             step = items["_step"]
             items.pop("time/steps_per_second", None)
-            found.history[step] = {k: v for k, v in items.items() if not k.startswith("_")}
+            log.history[step] = {k: v for k, v in items.items() if not k.startswith("_")}
         elif kind == "exit":
-            found.exit_code = record.exit.exit_code
-    return found
+            log.exit_code = record.exit.exit_code
+    return log
 
 
 @pytest.mark.slow
-def test_wandb_gets_the_tables_and_a_resumed_run_goes_on(offline: Path) -> None:
+def test_wandb_gets_the_tables_and_a_resumed_run_continues(offline: Path) -> None:
     run = Path("runs") / "one"
     agent = SC(TASK, seed=3, **SMALL)
     agent.learn(230, WandbCallback("probes", tags=["a"]), out=run, every=EVERY)
@@ -106,8 +106,8 @@ def test_wandb_gets_the_tables_and_a_resumed_run_goes_on(offline: Path) -> None:
     assert first.history == curves(run)
     updates = [step for step, values in first.history.items() if "actor/loss" in values]
     assert updates == [100, 150, 200]
-    assert "figures/q_mean" in first.history[200]
-    assert "figures/q_mean" not in first.history[150]
+    assert "critic/q_mean" in first.history[200]
+    assert "critic/q_mean" not in first.history[150]
     assert kept == {"id": first.run.run_id, "project": "probes"}
     assert (first.run.display_name, first.run.project) == ("one", "probes")
     assert list(first.run.tags) == ["a"]
@@ -145,9 +145,9 @@ def test_a_run_that_fails_is_finished_as_failed(offline: Path) -> None:
         DDPG(Point(bad_step=150), **SMALL).learn(200, WandbCallback("probes"), every=EVERY)
     assert wandb.run is None
     (file,) = offline.glob("offline-run-*/*.wandb")
-    found = logged(file)
-    assert found.exit_code == 1
-    assert max(found.history) < 150
+    log = logged(file)
+    assert log.exit_code == 1
+    assert max(log.history) < 150
 
 
 # ---------------------------------------------------------------- without it
@@ -174,7 +174,7 @@ def test_without_wandb_the_error_says_what_to_install(
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_the_folder_that_wandb_writes_is_not_taken_for_it(
+def test_the_folder_that_wandb_writes_is_not_mistaken_for_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "wandb").mkdir()
@@ -185,7 +185,7 @@ def test_the_folder_that_wandb_writes_is_not_taken_for_it(
 
 
 class Pretended:
-    """Stands in for the package; `sent` is what was logged."""
+    """A stand-in for the package; `sent` is what was logged."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, starting_step: int = 0):
         self.sent: list[tuple[int, dict[str, float]]] = []
@@ -212,7 +212,9 @@ class Pretended:
         self.ended.append(exit_code)
 
 
-def test_what_wandb_has_of_a_killed_run_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_wandb_has_from_a_killed_run_are_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     wandb = Pretended(monkeypatch, starting_step=120)
     DDPG(KeptPoint(), **SMALL).learn(200, WandbCallback("probes", name="mine"), every=EVERY)
     assert {150, 200} <= {step for step, _ in wandb.sent}
@@ -229,11 +231,11 @@ def test_episodes_reported_late_keep_their_step(monkeypatch: pytest.MonkeyPatch)
     callback.init_callback(model)
     callback.on_training_start({}, {})
     callback.on_episode_end({"episode": 1, "step": 40, "cost": 2.0, "multiplier": math.nan})
-    callback.on_log({"actor/loss": 0.5, "figures/auc": math.nan})
+    callback.on_log({"actor/loss": 0.5, "critic/auc": math.nan})
     assert wandb.sent == [(40, {"episode/cost": 2.0}), (100, {"actor/loss": 0.5})]
 
 
-def test_an_error_from_before_is_not_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_from_before_the_run_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     wandb = Pretended(monkeypatch)
     try:
         raise ValueError("another matter")

@@ -78,7 +78,7 @@ def train(arguments: list[str]) -> int:
         options.settings.check()
         check_steps(options.steps, options.steps, options.settings.warm_up)
         agent = CLASSES[method.name](options.task, seed=options.seed, **settings)
-        every = Intervals(options.log_every, options.figures_every, options.checkpoint_every)
+        every = Intervals(options.log_every, options.critic_every, options.checkpoint_every)
     out = options.out or Path("runs") / f"{method.name}-{_plain(agent)}-seed{options.seed}"
     return _learn(agent, options.steps, out, options.overwrite, every, options.wandb)
 
@@ -490,8 +490,8 @@ class Train:
     """Start from the paper's printed settings instead of ours."""
     log_every: int = 1_000
     """Steps between lines of updates.csv."""
-    figures_every: int = 5_000
-    """Steps between the safety critic's figures (AUC, ratio)."""
+    critic_every: int = 5_000
+    """Steps between measurements of the safety critic's quality (AUC, ratio)."""
     checkpoint_every: int = 10_000
     """Steps between checkpoints."""
     wandb: str | None = None
@@ -589,8 +589,8 @@ def _print_summary(summary: dict[str, Any], out: Path) -> None:
     if summary["multiplier"] is not None:
         rows.append(("multiplier", _number(summary["multiplier"], 3)))
         rows.append(("steps screened", _percent(summary["screened"])))
-        rows.append(("AUC of Q_C", _number(summary["figures/auc"])))
-        rows.append(("Q_C / realised cost", _number(summary["figures/ratio"])))
+        rows.append(("AUC of Q_C", _number(summary["critic/auc"])))
+        rows.append(("Q_C / realised cost", _number(summary["critic/ratio"])))
     title = f"last {summary['window']} of {summary['episodes']} training episodes"
     _print_table(("", "mean"), rows, title)
     where = shlex.quote(str(out))

@@ -1,12 +1,12 @@
-"""Callbacks with Stable-Baselines3's habits: subclass, override `_on_step`, return False to stop.
+"""Callbacks as in Stable-Baselines3: subclass, override `_on_step`, return False to stop.
 
     class StopWhenSafe(BaseCallback):
         def _on_step(self) -> bool:
             return self.num_timesteps < 10_000
 
-`learn(callback=...)` takes an object, a list of them, or a function `f(locals, globals)`. Beside
-Stable-Baselines3's hooks there are two that get numbers: `_on_episode_end(row)`, the episode's line
-of episodes.csv, and `_on_log(metrics)`, the line of updates.csv.
+`learn(callback=...)` takes a callback, a list of them, or a function `f(locals, globals)`. Besides
+Stable-Baselines3's hooks there are two that receive numbers: `_on_episode_end(row)` receives the
+episode's line of episodes.csv, and `_on_log(metrics)` the line of updates.csv.
 """
 
 import importlib.util
@@ -22,7 +22,7 @@ from safecritic.run.folder import episode_scalars, finite, write_json
 
 
 class BaseCallback:
-    """Does nothing; `model` is the agent, `num_timesteps` its environment steps so far."""
+    """A callback that does nothing; `model` is the agent, `num_timesteps` its steps so far."""
 
     def __init__(self, verbose: int = 0):
         self.verbose = verbose
@@ -79,7 +79,7 @@ class BaseCallback:
 
 
 class CallbackList(BaseCallback):
-    """Several in turn; each is asked at every step, and one that says False stops the run."""
+    """Several callbacks in turn; all are called at every step, and any of them can stop the run."""
 
     def __init__(self, callbacks: Iterable[BaseCallback]):
         super().__init__()
@@ -94,8 +94,8 @@ class CallbackList(BaseCallback):
             callback.on_training_start(self.locals, self.globals)
 
     def _on_step(self) -> bool:
-        answers = [callback.on_step() for callback in self.callbacks]
-        return all(answers)
+        results = [callback.on_step() for callback in self.callbacks]
+        return all(results)
 
     def _on_episode_end(self, row: dict[str, float]) -> None:
         for callback in self.callbacks:
@@ -122,24 +122,27 @@ class FunctionCallback(BaseCallback):
 
 
 def as_callback(callback: Any, *more: BaseCallback) -> CallbackList:
-    """What `learn(callback=...)` accepts, as one list."""
+    """Return what `learn(callback=...)` accepts, and `more`, as one list of callbacks."""
     given = callback if isinstance(callback, list | tuple) else [callback]
-    found = []
+    callbacks = []
     for one in given:
         if isinstance(one, BaseCallback):
-            found.append(one)
+            callbacks.append(one)
         elif callable(one):
-            found.append(FunctionCallback(one))
+            callbacks.append(FunctionCallback(one))
         elif one is not None:
             raise TypeError(
                 "callback must be a BaseCallback, a function f(locals, globals) or a list of "
                 f"them, got {type(one).__name__}"
             )
-    return CallbackList([*found, *more])
+    return CallbackList([*callbacks, *more])
 
 
 class Progress(BaseCallback):
-    """A progress bar in a terminal, plain lines elsewhere; means over the last 100 episodes."""
+    """A progress bar in a terminal, plain lines elsewhere.
+
+    Shows reward and cost of the last episode and the success rate of the last 100.
+    """
 
     def __init__(self, until: int, stream: TextIO | None = None, seconds_between_lines: float = 15):
         super().__init__()
@@ -183,7 +186,7 @@ class Progress(BaseCallback):
             print(f"step {self._text()}", file=self.stream, flush=True)
 
     def _text(self) -> str:
-        """Rate, time left, and what the last episodes were like."""
+        """Return the rate, the time left and the numbers of the last episodes."""
         (then, first), (now, last) = self._times[0], self._times[-1]
         parts = [f"{self.num_timesteps:,}/{self.until:,}"]
         if now > then:
@@ -214,34 +217,34 @@ def _bar(console: Any) -> Any:
     from rich.table import Column
 
     bar = [BarColumn(bar_width=12), TextColumn("{task.percentage:.0f}%")]
-    # cut off at the end of a narrow terminal rather than broken into lines
-    whole = Column(no_wrap=True, overflow="ellipsis")
+    # cut off at the end of a narrow terminal instead of wrapped
+    one_line = Column(no_wrap=True, overflow="ellipsis")
     return Progress(
         *(bar if console.width >= 112 else []),
-        TextColumn("{task.fields[text]}", table_column=whole),
+        TextColumn("{task.fields[text]}", table_column=one_line),
         console=console,
         refresh_per_second=4,
     )
 
 
 class WandbError(RuntimeError):
-    """W&B did not start the run: no login, no connection, or a setting it refuses."""
+    """W&B did not start the run: no login, no connection, or a setting it rejects."""
 
 
 class WandbCallback(BaseCallback):
-    """The numbers TensorBoard gets, to Weights & Biases by environment step.
+    """Send the numbers that TensorBoard gets to Weights & Biases, by environment step.
 
         agent.learn(60_000, out="runs/one", callback=WandbCallback("my-project"))
 
-    Keywords go to `wandb.init` and win over what is chosen here. The id of the W&B run is kept in
-    the run folder (wandb.json), so that a resumed run goes on with the same one.
+    Keywords are passed to `wandb.init` and override the ones chosen here. The id of the W&B run is
+    saved in the run folder (wandb.json), so that a resumed run continues the same W&B run.
     """
 
     def __init__(self, project: str, **init_kwargs: Any):
         super().__init__()
-        # W&B's own folder wandb/ in the working directory looks like a package without an origin
-        found = importlib.util.find_spec("wandb")
-        if found is None or found.origin is None:
+        # a folder wandb/ that W&B wrote looks like a package, but has no origin
+        spec = importlib.util.find_spec("wandb")
+        if spec is None or spec.origin is None:
             raise ImportError("wandb is not installed: pip install 'safecritic[wandb]'")
         self.project, self.init_kwargs = project, init_kwargs
         self._run: Any = None
@@ -249,7 +252,7 @@ class WandbCallback(BaseCallback):
     def _on_training_start(self) -> None:
         import wandb
 
-        self._handled = sys.exc_info()[1]
+        self._earlier_error = sys.exc_info()[1]
         chosen = {"project": self.project, "config": self.model._description(), "resume": "allow"}
         folder = self.model.run_folder
         if folder is not None:
@@ -270,11 +273,11 @@ class WandbCallback(BaseCallback):
         self._send(metrics, self.num_timesteps)
 
     def _send(self, values: dict[str, float], step: int) -> None:
-        # a killed run repeats the steps since its checkpoint; W&B has them and takes no others
+        # a killed run repeats the steps since its checkpoint, and W&B accepts no step twice
         if step >= self._run.starting_step:
             self._run.log(finite(values), step=step)
 
     def _on_training_end(self) -> None:
-        # an error the caller was already handling is not one of this training
-        failed = sys.exc_info()[1] is not self._handled
+        # an error that the caller was already handling is not from this training
+        failed = sys.exc_info()[1] is not self._earlier_error
         self._run.finish(exit_code=int(failed))

@@ -1,13 +1,14 @@
 """Checkpoints: arrays in safetensors, everything else in JSON. Loading one runs no code.
 
-A checkpoint is a folder of two files:
+A checkpoint is a folder with two files:
 
     checkpoint.json                 counters and random streams; name and SHA-256 of the arrays file
     arrays-<digest>.safetensors     parameters, optimiser states, replay rows, simulation
 
-The JSON file makes the checkpoint exist. The arrays are complete on the disk before it is written
-aside and renamed over its predecessor in one step, and only then are the predecessor's arrays
-deleted. A process killed at any moment, or a full disk, leaves the last good checkpoint in place.
+The arrays are written to disk first. Then the JSON file is written under a temporary name and
+renamed over the previous one in a single step, which makes the new checkpoint valid, and only then
+are the previous arrays deleted. A process killed at any moment, or a full disk, leaves the last
+good checkpoint in place.
 """
 
 import contextlib
@@ -21,14 +22,14 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-FORMAT = 1
+FORMAT = 2
 INDEX = "checkpoint.json"
 
 Arrays = dict[str, np.ndarray]
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be written, or must not be read."""
+    """A checkpoint that cannot be written, or that is missing, damaged or does not fit."""
 
 
 def exists(folder: str | Path) -> bool:
@@ -36,7 +37,7 @@ def exists(folder: str | Path) -> bool:
 
 
 def save(folder: str | Path, arrays: Arrays, numbers: dict[str, Any]) -> None:
-    """Replace the checkpoint in `folder`; when it fails the earlier one is still there."""
+    """Replace the checkpoint in `folder`; if that fails, the previous one stays valid."""
     folder = Path(folder)
     # safetensors writes the memory of a non-contiguous array in the wrong order
     blob = safetensors.numpy.save({k: np.array(v, order="C") for k, v in arrays.items()})
@@ -54,7 +55,7 @@ def save(folder: str | Path, arrays: Arrays, numbers: dict[str, Any]) -> None:
         _write(folder / str(index["arrays"]), blob)
         _write(folder / INDEX, text.encode())
     except OSError as error:
-        kept = "the earlier checkpoint is intact" if exists(folder) else "nothing was saved"
+        kept = "the previous checkpoint is intact" if exists(folder) else "nothing was saved"
         raise CheckpointError(
             f"could not write a checkpoint of {len(blob) / 1e6:.1f} MB to {folder}: "
             f"{error.strerror or error}; {kept}"
@@ -65,7 +66,7 @@ def save(folder: str | Path, arrays: Arrays, numbers: dict[str, Any]) -> None:
 
 
 def load(folder: str | Path) -> tuple[Arrays, dict[str, Any]]:
-    """Read a checkpoint, or raise CheckpointError if a byte of it is not as it was written."""
+    """Read a checkpoint; raise CheckpointError if any byte has changed since it was written."""
     folder = Path(folder)
     if not exists(folder):
         raise CheckpointError(f"no checkpoint in {folder} (expected {folder / INDEX})")
@@ -78,7 +79,8 @@ def load(folder: str | Path) -> tuple[Arrays, dict[str, Any]]:
         raise CheckpointError(f"{folder / INDEX} was altered: its checksum does not match")
     if index["format"] != FORMAT:
         raise CheckpointError(
-            f"{folder / INDEX} has format {index['format']}, this version reads {FORMAT}"
+            f"{folder / INDEX} has format {index['format']}, this version reads {FORMAT}: "
+            "load it with the version of safecritic that wrote it"
         )
     path = folder / index["arrays"]
     try:
@@ -102,17 +104,17 @@ def _digest(index: dict[str, Any]) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write aside, flush to the disk, then rename: `path` holds all of `data` or is untouched."""
-    aside = path.with_name(path.name + ".part")
+    """Write a file completely or not at all: under a temporary name, flushed, then renamed."""
+    temporary = path.with_name(path.name + ".part")
     try:
-        with aside.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, path)
+        os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
-            aside.unlink()
+            temporary.unlink()
         raise
     if os.name == "posix":  # the rename itself must reach the disk too
         handle = os.open(path.parent, os.O_RDONLY)

@@ -1,42 +1,40 @@
-"""The device side of the loop: what one environment step costs, as few compiled calls.
+"""The compiled step of off-policy training: its state on the device and its functions.
 
-`learn` takes in a transition, draws a batch and updates the agent in one call whose buffers are
-donated, so the replay is written in place. It also sums the metrics and notes the first step at
-which one was not finite: the host looks at them only at its log interval.
+`learn` ingests a transition, draws a batch and updates the agent in one call whose buffers are
+donated, so the replay is written in place. It also sums the metrics and records the first step at
+which one was not finite, because the host reads them only at its log interval.
 """
 
 import functools
-import hashlib
-import os
-import platform
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import _jax, replay
+from safecritic import replay
 from safecritic.agents.interface import EnvSpec
+from safecritic.fast.compilation import jit
 from safecritic.replay import Transition
 from safecritic.run.checkpoint import Arrays, CheckpointError
-from safecritic.run.episode import ACTING
+from safecritic.run.episode import ACT_COLUMNS
 
 
 class Device(NamedTuple):
-    """What the compiled step reads and writes."""
+    """The state that the compiled step reads and writes."""
 
-    agent: Any
+    agent: Any  # the agent's state
     replay: replay.Replay
     key: jax.Array
-    step: jax.Array  # transitions taken in
+    step: jax.Array  # transitions ingested
     updates: jax.Array  # updates since the last log
-    sums: jax.Array  # (M,) their metrics, summed
-    bad: jax.Array  # (M,) the step at which a metric was first not finite, 0: never
+    metric_sums: jax.Array  # (M,) sums of their metrics
+    first_nonfinite_step: jax.Array  # (M,) when a metric was first not finite, 0: never
 
 
 class Compiled(NamedTuple):
+    """The functions of one run under jit, and the names of the metrics in `metric_sums`."""
+
     init: Any
     act: Any
     deploy: Any
@@ -48,11 +46,12 @@ class Compiled(NamedTuple):
 
 
 def pack(obs: Any, action: Any, reward: Any, cost: Any, next_obs: Any, ends: Any) -> np.ndarray:
-    """A transition as one fresh float32 row: one transfer, and nothing the host may write to."""
+    """Pack a transition into one new float32 row: one transfer, and no view of other arrays."""
     return np.concatenate([obs, action, (reward, cost), next_obs, ends], dtype=np.float32)
 
 
 def unpack(row: jax.Array, spec: EnvSpec) -> Transition:
+    """Return the transition that is packed in a row."""
     o, a = spec.obs_dim, spec.action_dim
     obs, action, (reward, cost), next_obs, ends = jnp.split(
         row, [o, o + a, o + a + 2, 2 * o + a + 2]
@@ -61,7 +60,7 @@ def unpack(row: jax.Array, spec: EnvSpec) -> Transition:
 
 
 def store(device: Device, row: jax.Array, agent: Any, spec: EnvSpec) -> Device:
-    """Take in one transition: the observation scale and the replay."""
+    """Ingest one transition: update the observation scale and the replay."""
     transition = unpack(row, spec)
     return device._replace(
         agent=agent.observe(device.agent, transition.obs),
@@ -73,41 +72,35 @@ def store(device: Device, row: jax.Array, agent: Any, spec: EnvSpec) -> Device:
 def learn(
     device: Device, row: jax.Array, agent: Any, update: Any, config: Any, spec: EnvSpec
 ) -> Device:
-    """Take in one transition, then one update on a batch."""
+    """Ingest one transition and make one update on a batch."""
     device = store(device, row, agent, spec)
     key, key_batch = jax.random.split(device.key)
     batch = replay.sample(device.replay, key_batch, config)
     state, metrics = update(device.agent, batch)
     values = jnp.stack([metrics[name].astype(jnp.float32) for name in sorted(metrics)])
-    first = (device.bad == 0) & ~jnp.isfinite(values)
+    first = (device.first_nonfinite_step == 0) & ~jnp.isfinite(values)
     return device._replace(
         agent=state,
         key=key,
         updates=device.updates + 1,
-        sums=device.sums + values,
-        bad=jnp.where(first, device.step, device.bad),
+        metric_sums=device.metric_sums + values,
+        first_nonfinite_step=jnp.where(first, device.step, device.first_nonfinite_step),
     )
 
 
 def act(state: Any, obs: jax.Array, agent: Any, config: Any, explore: bool) -> tuple[Any, Any]:
-    """The part of the state that acting changes, and action and ACTING figures as one array."""
-    action, small, info = agent.act(state, obs, config, explore)
-    figures = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACTING]
-    return small, jnp.concatenate([action, jnp.stack(figures)])
+    """Act, and return the fields of the state that changed and the packed result.
 
-
-def jit(function: Any, *, donate: bool = False, **fixed: Any) -> Any:
-    """For what runs at every step; with ``donate`` the memory of the state is used again."""
-    return jax.jit(
-        functools.partial(function, **fixed),
-        donate_argnums=(0,) if donate else (),
-        compiler_options=_jax.compiler_options(),
-    )
+    The result is one array, the action followed by ACT_COLUMNS: one transfer to the host.
+    """
+    action, carry, info = agent.act(state, obs, config, explore)
+    columns = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACT_COLUMNS]
+    return carry, jnp.concatenate([action, jnp.stack(columns)])
 
 
 @functools.lru_cache(maxsize=16)
 def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
-    """The agent's functions under jit; the same objects for the same settings, so one compile."""
+    """Compile the agent's functions; the same settings return the same objects, compiled once."""
 
     def first_metrics(key: jax.Array) -> dict[str, jax.Array]:
         device = init_device(key, agent, config, spec, metrics=0)
@@ -128,24 +121,24 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     )
 
 
-# Equal in runs that go step by step together; one number for all keeps a branch a branch and a
-# write to the replay in place.
+# Equal in runs that advance in step. Not stacked, they keep a branch a branch under vmap, and the
+# replay is still written in place.
 SHARED = ("cursor", "size", "age")
 
 
-class Together(NamedTuple):
-    """`Compiled`'s functions for several devices stacked along a first axis."""
+class StackedRuns(NamedTuple):
+    """The functions of `Compiled` for several runs stacked along a first axis."""
 
     act: Any
     store: Any
     learn: Any
-    end_episode: Any  # of the device with the given number
-    axes: Device
+    end_episode: Any  # of one run, given its number
+    axes: Device  # 0 where the runs are stacked, None where they share a value
 
 
 @functools.lru_cache(maxsize=16)
-def compile_together(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Together:
-    """The agent's functions over several seeds, as one program each."""
+def compile_stacked(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> StackedRuns:
+    """Compile each of the agent's functions as one program over several runs."""
     shape = jax.eval_shape(
         functools.partial(init_device, agent=agent, config=config, spec=spec, metrics=metrics),
         jax.random.PRNGKey(0),
@@ -159,7 +152,7 @@ def compile_together(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> To
     one_learn = functools.partial(learn, agent=agent, update=update, config=config, spec=spec)
 
     def end_one(agents: Any, number: jax.Array, cost: jax.Array) -> tuple[Any, jax.Array]:
-        state, _ = agent.end_episode(part(agents, axes.agent, number), cost, config=config)
+        state, _ = agent.end_episode(unstack(agents, axes.agent, number), cost, config=config)
         agents = jax.tree.map(
             lambda axis, whole, one: one if axis is None else whole.at[number].set(one),
             axes.agent,
@@ -169,7 +162,7 @@ def compile_together(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> To
         )
         return agents, getattr(state, "multiplier", jnp.full((), jnp.nan))
 
-    return Together(
+    return StackedRuns(
         act=jit(jax.vmap(one_act, in_axes=(axes.agent, 0))),
         store=jit(jax.vmap(one_store, in_axes=(axes, 0), out_axes=axes), donate=True),
         learn=jit(jax.vmap(one_learn, in_axes=(axes, 0), out_axes=axes), donate=True),
@@ -178,18 +171,18 @@ def compile_together(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> To
     )
 
 
-def together(devices: list[Device], axes: Device) -> Device:
-    """The devices as one, stacked but for what they share."""
+def stack(devices: list[Device], axes: Device) -> Device:
+    """Stack the states of several runs, except for what they share."""
     return jax.tree.map(
-        lambda axis, *parts: jnp.copy(parts[0]) if axis is None else jnp.stack(parts),
+        lambda axis, *leaves: jnp.copy(leaves[0]) if axis is None else jnp.stack(leaves),
         axes,
         *devices,
         is_leaf=lambda x: x is None,
     )
 
 
-def part(stacked: Any, axes: Any, number: Any) -> Any:
-    """One of the devices, or of the agents, that were stacked."""
+def unstack(stacked: Any, axes: Any, number: Any) -> Any:
+    """Return run `number` from stacked states of devices or agents."""
     return jax.tree.map(
         lambda axis, whole: jnp.copy(whole) if axis is None else whole[number],
         axes,
@@ -199,6 +192,7 @@ def part(stacked: Any, axes: Any, number: Any) -> Any:
 
 
 def init_device(key: jax.Array, agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Device:
+    """Return the state at the start of a run whose updates log `metrics` numbers."""
     key_agent, key_replay = jax.random.split(key)
     return Device(
         agent=agent.init(key_agent, spec, config),
@@ -206,18 +200,18 @@ def init_device(key: jax.Array, agent: Any, config: Any, spec: EnvSpec, metrics:
         key=key_replay,
         step=jnp.zeros((), jnp.int32),
         updates=jnp.zeros((), jnp.int32),
-        sums=jnp.zeros(metrics, jnp.float32),
-        bad=jnp.zeros(metrics, jnp.int32),
+        metric_sums=jnp.zeros(metrics, jnp.float32),
+        first_nonfinite_step=jnp.zeros(metrics, jnp.int32),
     )
 
 
 def device_arrays(device: Any) -> Arrays:
-    """Every array of the device's state, by name."""
+    """Return every array of the device's state by name."""
     return {f"device/{name}": np.asarray(x) for name, x in _named(device)}
 
 
-def restored_device(template: Any, arrays: Arrays) -> Any:
-    """The state `device_arrays` was taken of; `template` has its structure and shapes."""
+def restore_device(template: Any, arrays: Arrays) -> Any:
+    """Return the state saved by `device_arrays`; `template` has its structure and shapes."""
     leaves = [_restored(f"device/{name}", arrays, x) for name, x in _named(template)]
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
@@ -228,10 +222,10 @@ def _named(tree: Any) -> list[tuple[str, jax.Array]]:
 
 
 def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:
-    """The saved array in the place of `template`; replay rows fill the first of its rows."""
+    """Return the saved array; fewer replay rows than in `template` fill its first rows."""
     saved = arrays.get(name)
     if saved is None:
-        raise CheckpointError(f"the checkpoint has no {name}: it is of another method or version")
+        raise CheckpointError(f"the checkpoint has no {name}: another method or version wrote it")
     shape = template.shape
     if name.startswith("device/replay/") and saved.ndim and len(saved) < shape[0]:
         whole = np.array(template)
@@ -240,47 +234,6 @@ def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:
     if saved.shape != shape or saved.dtype != template.dtype:
         raise CheckpointError(
             f"{name} is {saved.dtype} {saved.shape} in the checkpoint, expected "
-            f"{template.dtype} {shape}: it is of another task, method or setting"
+            f"{template.dtype} {shape}: it was written with another task, method or setting"
         )
     return jnp.array(saved)
-
-
-def use_compilation_cache() -> None:
-    """Keep compiled steps in `cache_folder`, so that the next start need not compile them."""
-    if jax.config.values.get("jax_compilation_cache_dir"):
-        return
-    folder = cache_folder()
-    if folder is not None:
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
-
-
-def cache_folder() -> Path | None:
-    """In the user's cache folder, or the one SAFECRITIC_CACHE names; None if "off" or read-only."""
-    chosen = os.environ.get("SAFECRITIC_CACHE", "")
-    if chosen == "off":
-        return None
-    if chosen:
-        folder = Path(chosen)
-    elif sys.platform == "win32":
-        folder = Path(os.environ.get("LOCALAPPDATA", Path.home())) / "safecritic"
-    elif sys.platform == "darwin":
-        folder = Path.home() / "Library" / "Caches" / "safecritic"
-    else:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "safecritic"
-    folder /= f"jax-{_processor()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder if os.access(folder, os.W_OK) else None
-
-
-def _processor() -> str:
-    """Marks the processor: a home folder may be shared by machines that cannot run one code."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        found = next(line for line in lines if line.startswith(("flags", "Features")))
-    except (OSError, StopIteration):
-        found = platform.processor() + platform.machine()
-    return hashlib.sha256(found.encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""Learning curves of a run as a picture."""
+"""A picture of the learning curves of a run."""
 
 import math
 from pathlib import Path
@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from safecritic.run.episode import WINDOW
 from safecritic.run.folder import read_config, read_table
 from safecritic.style import COLOURS, GRID, INK, SOFT, STYLE
 
-WINDOW = 100  # episodes in the running mean
-
 
 def running_mean(values: np.ndarray, window: int = WINDOW) -> np.ndarray:
-    """Mean of the last `window` known values up to each; NaN where there is none."""
+    """Return, for every place, the mean of the last `window` values; NaNs do not count."""
     known = ~np.isnan(values)
     sums = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
     counts = np.concatenate([[0], np.cumsum(known)])
@@ -101,7 +100,7 @@ def _episodes(
 
 
 def _beside(axis: Any, height: float, text: str, colour: str) -> None:
-    """A label to the right of the axis, at the height of what it names."""
+    """Write a label to the right of the axis, at the height of the curve it names."""
     axis.annotate(
         text,
         (1.0, height),
@@ -116,7 +115,7 @@ def _beside(axis: Any, height: float, text: str, colour: str) -> None:
 
 
 def _cost_range(axis: Any, costs: np.ndarray, limit: float) -> None:
-    """A few wild episodes must not flatten the rest: show up to the 97% quantile."""
+    """Show costs up to their 97% quantile, so that a few large ones do not flatten the rest."""
     known = costs[~np.isnan(costs)]
     top = max(np.quantile(known, 0.97) if known.size else 0.0, 1.5 * limit, 1e-3)
     axis.set_ylim(-0.03 * top, 1.08 * top)
@@ -124,7 +123,7 @@ def _cost_range(axis: Any, costs: np.ndarray, limit: float) -> None:
 
 
 def _reward_range(axis: Any, rewards: np.ndarray) -> None:
-    """The same for rewards, from their 2% quantile or 0 up."""
+    """Show rewards from their 2% quantile, or 0 if that is lower, for the same reason."""
     known = rewards[~np.isnan(rewards)]
     if not known.size:
         return

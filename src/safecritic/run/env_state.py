@@ -1,7 +1,7 @@
-"""An environment's simulation as arrays and words, for environments that can be put back.
+"""The state of an environment as arrays and strings, to save it and put it back.
 
-An environment can if it has ``get_checkpoint`` and ``set_checkpoint``, as the tasks of this package
-have; Gymnasium's TimeLimit around it is kept too.
+The environment must have `get_checkpoint` and `set_checkpoint`, as the tasks of this package do.
+The counts of Gymnasium's `TimeLimit` wrappers are saved with it.
 """
 
 from typing import Any
@@ -13,40 +13,44 @@ import numpy as np
 from safecritic.run.checkpoint import Arrays
 
 
-def can_be_kept(env: Any) -> bool:
+def is_restorable(env: Any) -> bool:
+    """Return whether the environment can save its state and put it back."""
     return hasattr(env.unwrapped, "get_checkpoint") and hasattr(env.unwrapped, "set_checkpoint")
 
 
-def take(env: Any) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays, their names beginning with "env/", and what is to be kept as JSON beside them."""
-    kept = env.unwrapped.get_checkpoint()
-    words = {name: str(x) for name, x in kept.items() if np.asarray(x).dtype.kind == "U"}
-    arrays = {f"env/{name}": np.asarray(x) for name, x in kept.items() if name not in words}
+def capture(env: Any) -> tuple[Arrays, dict[str, Any]]:
+    """Return the state as arrays, their names prefixed with "env/", and values for JSON."""
+    state = env.unwrapped.get_checkpoint()
+    strings = {name: str(x) for name, x in state.items() if np.asarray(x).dtype.kind == "U"}
+    arrays = {f"env/{name}": np.asarray(x) for name, x in state.items() if name not in strings}
     elapsed = [limit._elapsed_steps for limit in _time_limits(env)]
-    return arrays, {"env": words, "elapsed": elapsed}
+    return arrays, {"env": strings, "elapsed": elapsed}
 
 
-def put_back(env: Any, arrays: Arrays, numbers: dict[str, Any], seed: int) -> None:
-    """Go on from what `take` gave; other arrays and numbers may stand among them."""
+def restore(env: Any, arrays: Arrays, numbers: dict[str, Any], seed: int) -> None:
+    """Put back the state from `capture`; other entries of `arrays` and `numbers` are ignored."""
     env.reset(seed=seed)  # wrappers expect it before the first step
-    words = {name: np.array(word) for name, word in numbers["env"].items()}
-    kept = {name[4:]: x for name, x in arrays.items() if name.startswith("env/")}
-    env.unwrapped.set_checkpoint(kept | words)
+    strings = {name: np.array(string) for name, string in numbers["env"].items()}
+    state = {name[4:]: x for name, x in arrays.items() if name.startswith("env/")}
+    env.unwrapped.set_checkpoint(state | strings)
     for limit, steps in zip(_time_limits(env), numbers["elapsed"], strict=True):
         limit._elapsed_steps = steps
 
 
 def _time_limits(env: Any) -> list[Any]:
-    """Gymnasium's TimeLimit counts outside the environment's own checkpoint."""
-    found = []
+    """Return the `TimeLimit` wrappers, whose counts are not in the environment's checkpoint."""
+    limits = []
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.TimeLimit):
-            found.append(env)
+            limits.append(env)
         env = env.env
-    return found
+    return limits
 
 
-LOST = (
-    "this environment has no get_checkpoint/set_checkpoint: the open episode ({steps} steps) is "
-    "dropped and a new one started, so the run is not the uninterrupted one"
-)
+def dropped_note(steps: int) -> str:
+    """Return the note for an open episode of an environment that cannot be restored."""
+    return (
+        "this environment has no get_checkpoint/set_checkpoint: the open episode "
+        f"({steps} steps) was dropped and a new one started, so the run differs from an "
+        "uninterrupted one"
+    )

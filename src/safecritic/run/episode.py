@@ -1,12 +1,13 @@
-"""The record of an episode: one row of numbers per step, and its line of the table of episodes."""
+"""The record of an episode: a row of numbers per step, and its line of the episodes table."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-ACTING = ("q_cost", "screened", "changed")  # of acting: NaN where no safety critic did
-STEP_COLUMNS = ("reward", "cost", "success", "hazard_distance", *ACTING)  # what is kept of a step
+ACT_COLUMNS = ("q_cost", "screened", "changed")  # from `act`; NaN without a safety critic
+STEP_COLUMNS = ("reward", "cost", "success", "hazard_distance", *ACT_COLUMNS)
+WINDOW = 100  # episodes in the running means
 EPISODE_COLUMNS = (
     "episode",
     "step",
@@ -28,30 +29,32 @@ EPISODE_COLUMNS = (
 
 @dataclass
 class Episode:
-    """The steps of one episode (rows in the order of STEP_COLUMNS) and how it ended."""
+    """The steps of an episode (rows in the order of STEP_COLUMNS) and how it ended."""
 
     steps: list[tuple[float, ...]] = field(default_factory=list)
     terminated: bool = False
     truncated: bool = False
 
-    def add(self, reward: float, info: dict[str, Any], acting: tuple[float, ...]) -> None:
+    def add(self, reward: float, info: dict[str, Any], act_values: tuple[float, ...]) -> None:
+        """Append a step; `act_values` are in the order of ACT_COLUMNS."""
         self.steps.append(
             (
                 float(reward),
                 float(info.get("cost", 0.0)),
                 float(info.get("success", np.nan)),
                 float(info.get("hazard_distance", np.nan)),
-                *acting,
+                *act_values,
             )
         )
 
     def column(self, name: str) -> np.ndarray:
+        """Return one of STEP_COLUMNS over the steps."""
         at = STEP_COLUMNS.index(name)
         return np.array([step[at] for step in self.steps], dtype=np.float64)
 
 
 def episode_row(episode: Episode, gamma: float, env: Any) -> dict[str, float]:
-    """One line of the episodes table; a quantity the environment does not report is NaN."""
+    """Return the episode's line of the table; what the environment does not report is NaN."""
     cost = episode.column("cost")
     hazard = episode.column("hazard_distance")
     success = over_known(np.max, episode.column("success"))
@@ -72,13 +75,13 @@ def episode_row(episode: Episode, gamma: float, env: Any) -> dict[str, float]:
 
 
 def over_known(function: Any, values: np.ndarray) -> float:
-    """Of the values that are not NaN; NaN if none is."""
+    """Apply a function to the values that are not NaN; return NaN if there are none."""
     known = values[~np.isnan(values)]
     return float(function(known)) if known.size else float("nan")
 
 
 def discounted_sums(costs: np.ndarray, gamma: float) -> np.ndarray:
-    """The realised sum of gamma^k cost[t+k] to the end of the episode, for every step t."""
+    """Return the sum of gamma^k cost[t+k] to the end of the episode, for every step t."""
     sums, ahead = np.empty(len(costs)), 0.0
     for t in range(len(costs) - 1, -1, -1):
         ahead = costs[t] + gamma * ahead

@@ -1,15 +1,15 @@
-"""What every training loop is: steps up to a number, tables, checkpoints, callbacks, signals.
+"""The part that all training loops share: counting, tables, checkpoints, callbacks, signals.
 
-`Training` (off-policy, one learning step per environment step) and `OnPolicyTraining` (rollouts)
-say what one advance is and what their state is.
+`OffPolicyTraining` (one learning step per environment step) and `OnPolicyTraining` (rollouts)
+define what one advance does and what the state of the run is.
 """
 
 import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +18,16 @@ import numpy as np
 from safecritic.run import checkpoint
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.checkpoint import Arrays
-from safecritic.run.episode import EPISODE_COLUMNS
+from safecritic.run.episode import EPISODE_COLUMNS, WINDOW
 from safecritic.run.folder import RunFolder
-
-WINDOW = 100  # episodes in the running success, reward and cost
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """How often a run writes, in environment steps."""
+    """Environment steps between the lines, measurements and checkpoints that a run writes."""
 
     log_every: int = 1_000
-    figures_every: int = 5_000  # AUC and bias of the safety critic; a multiple of log_every
+    critic_every: int = 5_000  # quality of the safety critic; a multiple of log_every
     checkpoint_every: int = 10_000
 
     def __post_init__(self) -> None:
@@ -37,15 +35,15 @@ class Intervals:
             if value < 1:
                 flag = name.replace("_", "-")
                 raise ValueError(f"{name} must be >= 1, got {value} (--{flag})")
-        if self.figures_every % self.log_every:
+        if self.critic_every % self.log_every:
             raise ValueError(
-                f"figures_every must be a multiple of log_every {self.log_every}, "
-                f"got {self.figures_every} (--figures-every)"
+                f"critic_every must be a multiple of log_every {self.log_every}, "
+                f"got {self.critic_every} (--critic-every)"
             )
 
 
 class NotFiniteError(RuntimeError):
-    """A loss, an action or what the environment returned was NaN or infinite."""
+    """A metric, an action or a value from the environment was NaN or infinite."""
 
     def __init__(self, quantity: str, step: int):
         super().__init__(f"{quantity} was not finite at step {step}: the run was stopped")
@@ -53,14 +51,14 @@ class NotFiniteError(RuntimeError):
 
 
 class InterruptedRun(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM ended the run after a whole step, and what was to be saved is saved."""
+    """Ctrl-C or SIGTERM stopped the run after a complete step; its files are written."""
 
 
 class Loop:
-    """One run: its counters, its last episodes, and the part of the work all loops share."""
+    """One run: its counters, its last episodes, and the work that all loops share."""
 
-    compiled: Any  # the agent's functions under jit; ``metrics`` are the names of what they log
-    device: Any  # ``agent`` is the agent's state
+    compiled: Any  # the agent's compiled functions; `metrics` names what its update logs
+    device: Any  # the state on the device; `agent` is the agent's
 
     def __init__(self, env: Any, config: Any, spec: Any, seed: int):
         self.env, self.config, self.spec, self.seed = env, config, spec, seed
@@ -69,48 +67,51 @@ class Loop:
         self.window: deque[dict[str, float]] = deque(maxlen=WINDOW)
         self.locals: dict[str, Any] = {}  # the last step, for callbacks
 
-    # to be provided
+    # what a loop provides
 
     def advance(self) -> list[dict[str, float]]:
-        """One or more environment steps with their learning; the rows of episodes that ended."""
+        """Take one or more environment steps and learn; return the rows of ended episodes."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise if a metric was not finite at some step."""
+        """Raise NotFiniteError if a metric was not finite at some step."""
         raise NotImplementedError
 
     def take_metrics(self) -> dict[str, float]:
-        """Means over the updates since the last call; empty if there was none."""
+        """Return the means over the updates since the last call; empty if there were none."""
         raise NotImplementedError
 
-    def take_figures(self) -> dict[str, float]:
-        """The safety critic's figures on the episodes since the last call."""
+    def take_critic_quality(self) -> dict[str, float]:
+        """Return the safety critic's quality on the episodes that ended since the last call."""
         return {}
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """All of the run as arrays and numbers."""
+        """Return the whole run as arrays and numbers."""
         raise NotImplementedError
 
     def restore(self, arrays: Arrays, numbers: dict[str, Any]) -> list[str]:
-        """Go on from `state()`; says what could not be brought back."""
+        """Restore the run from `state()`; return notes on what could not be restored."""
         raise NotImplementedError
 
-    def lend_env(self) -> Callable[[], list[str]]:
-        """Let another reset and step the environment; the function returned puts it back."""
+    def borrowed_env(self) -> AbstractContextManager[list[str]]:
+        """Lend the environment to the caller, who may reset and step it; restore it at the end.
+
+        Yields a list that receives notes on what could not be restored.
+        """
         raise NotImplementedError
 
-    def rest(self) -> None:
-        """Called when `run` ends: let go of what is only needed while running."""
+    def close(self) -> None:
+        """Release what is only needed while running; `run` calls it when it ends."""
 
-    # the run
+    # shared by all loops
 
-    def note_episode(self, row: dict[str, Any], step: int) -> dict[str, float]:
-        """Count an episode that ended at that step; its line of the table."""
+    def record_episode(self, values: dict[str, Any], step: int) -> dict[str, float]:
+        """Count an episode that ended at `step`; return its line of the table."""
         self.episodes += 1
-        full = row | {"episode": self.episodes, "step": step}
-        found = {name: float(full[name]) for name in EPISODE_COLUMNS}
-        self.window.append(found)
-        return found
+        values = values | {"episode": self.episodes, "step": step}
+        row = {name: float(values[name]) for name in EPISODE_COLUMNS}
+        self.window.append(row)
+        return row
 
     def run(
         self,
@@ -119,7 +120,7 @@ class Loop:
         folder: RunFolder | None = None,
         every: Intervals = Intervals(),  # noqa: B008 (frozen)
     ) -> str:
-        """Steps up to number `until`: "finished", or "stopped" by callback or "interrupted"."""
+        """Train up to step `until`; return "finished", "stopped" (callback) or "interrupted"."""
         reason, saved = "finished", -1
         clock, clock_step = time.perf_counter(), self.step
         with stop_signals() as received:
@@ -134,8 +135,8 @@ class Loop:
                         now = time.perf_counter()
                         metrics["time/steps_per_second"] = (self.step - clock_step) / (now - clock)
                         clock, clock_step = now, self.step
-                        if self._passed(every.figures_every, before):
-                            metrics |= self.take_figures()
+                        if self._passed(every.critic_every, before):
+                            metrics |= self.take_critic_quality()
                         if folder is not None:
                             folder.write_update(self.step, metrics)
                         callback.on_log(metrics)
@@ -155,16 +156,17 @@ class Loop:
                     error.args = (f"{error}; its state is in {folder.path / 'failed'}",)
                 raise
             finally:
-                self.rest()
+                self.close()
             if folder is not None and saved != self.step:
                 self.save(folder)
         return reason
 
     def _passed(self, interval: int, before: int) -> bool:
-        """Whether a multiple of the interval lies in the steps since `before`."""
+        """Return whether the steps since `before` include a multiple of `interval`."""
         return self.step // interval > before // interval
 
     def save(self, folder: RunFolder, name: str = "checkpoint") -> None:
+        """Write the state to the run folder; a state that is not finite only as "failed"."""
         if name == "checkpoint":
             self.check()
         arrays, numbers = self.state()
@@ -174,17 +176,20 @@ class Loop:
     # parts of `state` and `restore`
 
     def counters(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return the counters and the last episodes as arrays and numbers."""
         table = [[row[name] for name in EPISODE_COLUMNS] for row in self.window]
         window = np.array(table, np.float64).reshape(-1, len(EPISODE_COLUMNS))
         return {"window": window}, {"step": self.step, "episodes": self.episodes}
 
     def restore_counters(self, arrays: Arrays, numbers: dict[str, Any]) -> None:
+        """Restore the counters and the last episodes from `counters()`."""
         self.step, self.episodes = numbers["step"], numbers["episodes"]
         self.window.clear()
         for values in arrays["window"].tolist():
             self.window.append(dict(zip(EPISODE_COLUMNS, values, strict=True)))
 
-    def checked(self, quantity: str, values: Any) -> Any:
+    def require_finite(self, quantity: str, values: Any) -> Any:
+        """Return `values`, or raise NotFiniteError if one of them is not finite."""
         if not np.isfinite(values).all():
             raise NotFiniteError(quantity, self.step)
         return values
@@ -192,7 +197,7 @@ class Loop:
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM are noted in the list and end the run after its step; again: at once."""
+    """Collect Ctrl-C and SIGTERM in a list instead of raising; a second one raises at once."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received

@@ -1,18 +1,19 @@
-"""The loop: environment steps on the host, one compiled learning step on the device for each.
+"""Off-policy training: one compiled learning step on the device for each environment step.
 
-    act        on the parameters as they are                          dispatched, small
+    act        with the current parameters                            dispatched, small
     learn      observe + insert + sample + update with the previous   dispatched, runs while
                transition, buffers donated                            the physics below runs
     env.step   with the action                                        on the host
 
-So a transition waits one step (`pending`) before it is learned from. `Training` holds all that a
-run is: `state()` gives it as arrays and numbers, `restore()` takes them back, and the run goes on
-as if it had not stopped, bit for bit. Metrics are summed on the device and fetched at the log
-interval only. The compiled side is `device.py`.
+A transition therefore waits one step (`pending`) before it is learned from. `OffPolicyTraining`
+holds the whole run: `state()` returns it as arrays and numbers, and after `restore()` the run
+continues bit for bit as if it had not stopped. Metrics are summed on the device and fetched only at
+the log interval. The compiled functions are in `compiled.py`.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -20,30 +21,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from safecritic.agents.interface import EnvSpec
+from safecritic.fast.compilation import use_compilation_cache
 from safecritic.run import env_state
 from safecritic.run.checkpoint import Arrays
-from safecritic.run.compiled import (
-    Device,
-    compile_agent,
-    device_arrays,
-    pack,
-    restored_device,
-    use_compilation_cache,
-)
-from safecritic.run.episode import ACTING, Episode, episode_row, steps_table
+from safecritic.run.compiled import Device, compile_agent, device_arrays, pack, restore_device
+from safecritic.run.episode import ACT_COLUMNS, Episode, episode_row, steps_table
 from safecritic.run.loop import Loop, NotFiniteError
 
-# Figures of the safety critic from finished episodes and the discount.
-Judge = Callable[[Sequence[Episode], float], dict[str, float]]
+# Compares Q_C with the costs of finished episodes, given the discount; returns metrics by name.
+CriticQuality = Callable[[Sequence[Episode], float], dict[str, float]]
 
 
-def no_figures(episodes: Sequence[Episode], gamma: float) -> dict[str, float]:
-    """Return no figures: a run that nobody judges."""
-    return {}
-
-
-class Training(Loop):
-    """One run: an environment, an agent, its replay, and every counter and random stream."""
+class OffPolicyTraining(Loop):
+    """One off-policy run: environment, agent, replay, and every counter and random stream."""
 
     def __init__(
         self,
@@ -52,7 +42,7 @@ class Training(Loop):
         config: Any,
         spec: EnvSpec,
         seed: int,
-        judge: Judge = no_figures,
+        critic_quality: CriticQuality | None = None,
     ):
         use_compilation_cache()
         super().__init__(env, config, spec, seed)
@@ -62,38 +52,44 @@ class Training(Loop):
         self.obs: np.ndarray | None = None
         self.pending: np.ndarray | None = None
         self.episode = Episode()
-        self.judge = judge
-        self.unjudged: list[Episode] = []  # finished since the critic's figures were last taken
+        self.critic_quality = critic_quality
+        self.unassessed_episodes: list[Episode] = []  # ended since `take_critic_quality`
 
     def advance(self) -> list[dict[str, float]]:
-        """One environment step and one learning step; the episode's row if it has ended."""
+        """Take one environment step and one learning step; return the row of an ended episode."""
         obs, learning = self.begin()
         packed = None
         if learning:
-            small, packed = self.compiled.act(self.device.agent, obs)
-            self.device = self.device._replace(agent=self.device.agent._replace(**small))
+            carry, packed = self.compiled.act(self.device.agent, obs)
+            self.device = self.device._replace(agent=self.device.agent._replace(**carry))
         if self.pending is not None:
-            take_in = self.compiled.learn if learning else self.compiled.store
+            ingest = self.compiled.learn if learning else self.compiled.store
             row, self.pending = self.pending, None
-            self.device = take_in(self.device, row)  # returns at once: runs beside the physics
-        return self.move(None if packed is None else np.asarray(packed))
+            self.device = ingest(self.device, row)  # returns at once and runs beside the physics
+        return self.step_env(None if packed is None else np.asarray(packed))
 
     def begin(self) -> tuple[np.ndarray, bool]:
-        """The observation to act on, and whether the agent acts on it or chance."""
-        if self.obs is None:
-            obs, _ = self.env.reset(seed=self.seed)
-            self.obs = self.checked("observation", np.array(obs, np.float32))
-        return self.obs, self.step >= self.config.learning_starts
+        """Return the observation to act on, and whether the agent acts (or the warm-up does)."""
+        obs = self._reset(seed=self.seed) if self.obs is None else self.obs
+        return obs, self.step >= self.config.learning_starts
 
-    def move(self, acted: np.ndarray | None) -> list[dict[str, float]]:
-        """The environment's step with what `act` returned, or at random; the row if it ends."""
+    def _reset(self, **options: Any) -> np.ndarray:
+        obs, _ = self.env.reset(**options)
+        self.obs = self.require_finite("observation", np.array(obs, np.float32))
+        return self.obs
+
+    def step_env(self, packed: np.ndarray | None) -> list[dict[str, float]]:
+        """Step the environment with what `act` returned, or at random if that is None.
+
+        Returns the row of the episode if it has ended.
+        """
         assert self.obs is not None
         n = self.spec.action_dim
-        if acted is not None:
-            action, acting = np.array(acted[:n]), tuple(acted[n:].tolist())
+        if packed is not None:
+            action, act_values = np.array(packed[:n]), tuple(packed[n:].tolist())
         else:
             action = self.rng.uniform(-1.0, 1.0, n).astype(np.float32)
-            acting = (math.nan,) * len(ACTING)
+            act_values = (math.nan,) * len(ACT_COLUMNS)
         if not math.isfinite(float(action.sum())):
             raise NotFiniteError("action", self.step + 1)
         next_obs, reward, terminated, truncated, info = self.env.step(action)
@@ -104,132 +100,135 @@ class Training(Loop):
         self.step += 1
         self.pending = pack(self.obs, action, reward, cost, next_obs, (terminated, truncated))
         if not math.isfinite(float(self.pending.sum())):
-            self.checked("reward", np.float32(reward))
-            self.checked("cost", np.float32(cost))
-            self.checked("observation", np.asarray(next_obs, np.float32))
-        self.episode.add(reward, info, acting)
+            self.require_finite("reward", np.float32(reward))
+            self.require_finite("cost", np.float32(cost))
+            self.require_finite("observation", np.asarray(next_obs, np.float32))
+        self.episode.add(reward, info, act_values)
         if not (terminated or truncated):
             self.obs = np.array(next_obs, np.float32)
             return []
         self.episode.terminated, self.episode.truncated = bool(terminated), bool(truncated)
         return [self._end_episode()]
 
-    def end_agent(self, cost: float) -> float:
-        """Tell the agent that an episode of that cost has ended; its multiplier after that."""
+    def end_agent_episode(self, cost: float) -> float:
+        """Tell the agent that an episode of this cost has ended; return its multiplier."""
         agent, _ = self.compiled.end_episode(self.device.agent, np.float32(cost))
         self.device = self.device._replace(agent=agent)
         return float(getattr(agent, "multiplier", math.nan))
 
     def _end_episode(self) -> dict[str, float]:
         row = episode_row(self.episode, self.config.gamma, self.env)
-        row["multiplier"] = self.end_agent(row["cost"])
-        self.unjudged.append(self.episode)
+        row["multiplier"] = self.end_agent_episode(row["cost"])
+        self.unassessed_episodes.append(self.episode)
         self.episode = Episode()
-        obs, _ = self.env.reset()
-        self.obs = self.checked("observation", np.array(obs, np.float32))
-        return self.note_episode(row, self.step)
+        self._reset()
+        return self.record_episode(row, self.step)
 
     # ------------------------------------------------------------ metrics
 
     def check(self) -> None:
-        """Raise if a metric was not finite at some step; waits for the device."""
-        bad = np.asarray(self.device.bad)
-        if bad.any():
-            first = int(np.argmin(np.where(bad > 0, bad, np.iinfo(bad.dtype).max)))
-            raise NotFiniteError(self.compiled.metrics[first], int(bad[first]))
+        """Raise NotFiniteError if a metric was not finite at some step; waits for the device."""
+        steps = np.asarray(self.device.first_nonfinite_step)
+        if steps.any():
+            first = int(np.argmin(np.where(steps > 0, steps, np.iinfo(steps.dtype).max)))
+            raise NotFiniteError(self.compiled.metrics[first], int(steps[first]))
 
     def take_metrics(self) -> dict[str, float]:
-        """Means over the updates since the last call; empty if there was none."""
+        """Return the means over the updates since the last call; empty if there were none."""
         self.check()
         updates = int(self.device.updates)
         if updates == 0:
             return {}
-        means = np.asarray(self.device.sums, np.float64) / updates
+        means = np.asarray(self.device.metric_sums, np.float64) / updates
         self.device = self.device._replace(
-            sums=jnp.zeros_like(self.device.sums), updates=jnp.zeros_like(self.device.updates)
+            metric_sums=jnp.zeros_like(self.device.metric_sums),
+            updates=jnp.zeros_like(self.device.updates),
         )
         return dict(zip(self.compiled.metrics, means.tolist(), strict=True))
 
-    def take_figures(self) -> dict[str, float]:
-        """The critic's figures on the episodes finished since the last call.
+    def take_critic_quality(self) -> dict[str, float]:
+        """Return the safety critic's quality on the episodes that ended since the last call.
 
-        Q_C is the value at the time of acting, before the step's outcome was known or learned.
+        Q_C is the value at the time of acting, before the outcome of the step was known or learned.
         """
-        figures = self.judge(self.unjudged, self.config.gamma)
-        self.unjudged = []
-        return {f"figures/{name}": value for name, value in figures.items()}
+        episodes, self.unassessed_episodes = self.unassessed_episodes, []
+        if self.critic_quality is None:
+            return {}
+        quality = self.critic_quality(episodes, self.config.gamma)
+        return {f"critic/{name}": value for name, value in quality.items()}
 
     # ------------------------------------------------------------ checkpoints
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """All of the run as arrays and numbers; of the replay only the filled rows."""
+        """Return the whole run as arrays and numbers; only the filled rows of the replay."""
         arrays, numbers = self.counters()
         arrays |= device_arrays(self.device)
         size = int(self.device.replay.size)
         for name in arrays:
             if name.startswith("device/replay/") and arrays[name].ndim:
                 arrays[name] = arrays[name][:size]
-        stretch = [*self.unjudged, self.episode]
-        arrays["steps"] = np.concatenate([steps_table(episode) for episode in stretch])
+        episodes = [*self.unassessed_episodes, self.episode]
+        arrays["steps"] = np.concatenate([steps_table(episode) for episode in episodes])
         numbers |= {
             "rng": self.rng.bit_generator.state,
-            "lengths": [len(episode.steps) for episode in stretch],
-            "terminated": [episode.terminated for episode in stretch],
+            "lengths": [len(episode.steps) for episode in episodes],
+            "terminated": [episode.terminated for episode in episodes],
         }
         if self.obs is not None:
             arrays["obs"] = self.obs
         if self.pending is not None:
             arrays["pending"] = self.pending
-        if self.obs is not None and env_state.can_be_kept(self.env):
-            kept, words = env_state.take(self.env)
-            arrays |= kept
-            numbers |= words
+        if self.obs is not None and env_state.is_restorable(self.env):
+            env_arrays, env_numbers = env_state.capture(self.env)
+            arrays |= env_arrays
+            numbers |= env_numbers
         return arrays, numbers
 
     def restore(self, arrays: Arrays, numbers: dict[str, Any]) -> list[str]:
-        """Go on from `state()`; says what could not be brought back."""
-        self.device = restored_device(self.device, arrays)
+        """Restore the run from `state()`; return notes on what could not be restored."""
+        self.device = restore_device(self.device, arrays)
         self.restore_counters(arrays, numbers)
         self.rng.bit_generator.state = numbers["rng"]
         ends = np.cumsum(numbers["lengths"])[:-1]
-        stretch = [
+        episodes = [
             Episode([tuple(step) for step in steps.tolist()], terminated, not terminated)
             for steps, terminated in zip(
                 np.split(arrays["steps"], ends), numbers["terminated"], strict=True
             )
         ]
-        *self.unjudged, self.episode = stretch
+        *self.unassessed_episodes, self.episode = episodes
         self.episode.truncated = False
         self.obs = arrays.get("obs")
         self.pending = arrays.get("pending")
         if self.obs is None or self.env is None:
             return []
-        if "env" not in numbers or not env_state.can_be_kept(self.env):
+        if "env" not in numbers or not env_state.is_restorable(self.env):
             return [self._restart_episode()]
-        env_state.put_back(self.env, arrays, numbers, self.seed)
+        env_state.restore(self.env, arrays, numbers, self.seed)
         return []
 
-    def lend_env(self) -> Callable[[], list[str]]:
-        """Let another reset and step the environment; the function returned puts it back."""
-        if self.obs is None:
-            return list
-        if not env_state.can_be_kept(self.env):
-            return lambda: [self._restart_episode()]
-        kept, numbers = env_state.take(self.env)
-
-        def put_back() -> list[str]:
-            env_state.put_back(self.env, kept, numbers, self.seed)
-            return []
-
-        return put_back
+    @contextmanager
+    def borrowed_env(self) -> Iterator[list[str]]:
+        """Lend the environment to the caller and restore it at the end (see `Loop`)."""
+        notes: list[str] = []
+        if self.obs is None:  # never reset: there is nothing to restore
+            yield notes
+            return
+        saved = env_state.capture(self.env) if env_state.is_restorable(self.env) else None
+        try:
+            yield notes
+        finally:
+            if saved is None:
+                notes.append(self._restart_episode())
+            else:
+                env_state.restore(self.env, *saved, self.seed)
 
     def _restart_episode(self) -> str:
-        """For an environment that cannot be put back: end the open episode and start another."""
+        """Drop the open episode of an environment that cannot be restored, and start another."""
         if self.pending is not None and not self.pending[-2:].any():
             self.pending = self.pending.copy()
             self.pending[-1] = 1.0  # truncated, so that no n-step window runs into the next
         lost = len(self.episode.steps)
         self.episode = Episode()
-        obs, _ = self.env.reset(seed=self.seed + self.step)
-        self.obs = self.checked("observation", np.array(obs, np.float32))
-        return env_state.LOST.format(steps=lost)
+        self._reset(seed=self.seed + self.step)
+        return env_state.dropped_note(lost)

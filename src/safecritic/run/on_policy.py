@@ -1,15 +1,16 @@
-"""The loop of a method that learns from rollouts of its present policy, and then forgets them.
+"""On-policy training: each update uses one rollout of the current policy, then discards it.
 
     roll     `rollout_steps` steps in `rollout_envs` environments, on all cores
     update   one compiled call on the whole rollout
 
-A run advances by whole rollouts, so its steps are rounded up to them. `state()` has the open
-episodes of all environments; a resumed run equals the uninterrupted one.
+A run advances by whole rollouts, so its steps are rounded up to a multiple of them. `state()`
+includes the open episodes of all environments, and a resumed run equals an uninterrupted one.
 """
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -19,18 +20,21 @@ import numpy as np
 from safecritic.agents import scaling
 from safecritic.agents.cpo import Rollout
 from safecritic.agents.interface import EnvSpec
-from safecritic.run import compiled as device
+from safecritic.fast.compilation import use_compilation_cache
 from safecritic.run import env_state
 from safecritic.run.checkpoint import Arrays
+from safecritic.run.compiled import act, device_arrays, restore_device
 from safecritic.run.loop import Loop, NotFiniteError
 from safecritic.run.processes import cores
-from safecritic.run.rollouts import GaussianPolicy, Rolled, State, Stream, Streams, Workers
+from safecritic.run.rollouts import GaussianPolicy, State, Stream, StreamRollout, Streams, Workers
 from safecritic.tasks.adapter import is_ours, make_env
 
-SIGNALS = Rollout._fields[:-2]  # what `Rolled` has too
+SIGNALS = Rollout._fields[:-2]  # the fields that `StreamRollout` has too
 
 
 class Compiled(NamedTuple):
+    """The functions of one run under jit, and the names of the metrics of an update."""
+
     init: Any
     act: Any
     deploy: Any
@@ -40,12 +44,14 @@ class Compiled(NamedTuple):
 
 
 class Device(NamedTuple):
-    agent: Any
+    """The state on the device."""
+
+    agent: Any  # the agent's state
 
 
 @functools.lru_cache(maxsize=16)
 def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
-    """The agent's functions under jit; the same objects for the same settings, so one compile."""
+    """Compile the agent's functions; the same settings return the same objects, compiled once."""
 
     def jit(function: Any, **fixed: Any) -> Any:
         return jax.jit(functools.partial(function, **fixed))
@@ -56,8 +62,8 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     empty = jax.eval_shape(lambda: empty_rollout(config, spec))
     return Compiled(
         init=init,
-        act=jit(device.act, agent=agent, config=config, explore=True),
-        deploy=jit(device.act, agent=agent, config=config, explore=False),
+        act=jit(act, agent=agent, config=config, explore=True),
+        deploy=jit(act, agent=agent, config=config, explore=False),
         update=update,
         values=jit(agent.values, config=config),
         metrics=tuple(sorted(jax.eval_shape(update, state, empty)[1])),
@@ -65,6 +71,7 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
 
 
 def empty_rollout(config: Any, spec: EnvSpec) -> Rollout:
+    """Return a rollout of zeros with the shapes of a real one."""
     shape = (config.rollout_envs, config.rollout_steps // config.rollout_envs)
     obs = jnp.zeros((*shape, spec.obs_dim), jnp.float32)
     signal, end = jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool)
@@ -74,56 +81,57 @@ def empty_rollout(config: Any, spec: EnvSpec) -> Rollout:
 
 
 class OnPolicyTraining(Loop):
-    """One run: environments, an agent, and every counter and random stream.
+    """One on-policy run: environments, agent, and every counter and random stream.
 
-    `env_id` is what further environments are made from; without it there is the one given.
+    The environments are made from `env_id`; without one, `env` alone is stepped.
     """
 
     def __init__(
         self, env: Any, agent: Any, config: Any, spec: EnvSpec, seed: int, env_id: str | None = None
     ):
-        device.use_compilation_cache()
+        use_compilation_cache()
         super().__init__(env, config, spec, seed)
         self.env_id = env_id
-        self.number = 1 if env_id is None else config.rollout_envs
+        self.n_envs = 1 if env_id is None else config.rollout_envs
         self.compiled = compile_agent(agent, config, spec)
         self.device = Device(self.compiled.init(jax.random.PRNGKey(seed)))
         self.pool: Streams | Workers | None = None
-        self.kept: list[State] | None = None  # of the streams while there is no pool
-        self.last_ended = (math.nan, math.nan)  # mean cost and length when episodes last ended
-        self.sums: dict[str, float] = {}
+        self.saved_streams: list[State] | None = None  # while there is no pool
+        self.last_episodes = (math.nan, math.nan)  # mean cost and length when some last ended
+        self.metric_sums: dict[str, float] = {}
         self.updates = 0
 
     def _streams(self) -> Streams | Workers:
+        """Return the streams, starting them if there are none."""
         if self.pool is not None:
             return self.pool
-        processes = min(self.config.rollout_workers or cores(), self.number)
+        processes = min(self.config.rollout_workers or cores(), self.n_envs)
         if self.env_id is None:
             self.pool = Streams([Stream(self.env, self.seed, 0)])
-        elif processes > 1 and known_elsewhere(self.env_id):
-            self.pool = Workers(self.env_id, self.seed, self.number, processes)
+        elif processes > 1 and importable_elsewhere(self.env_id):
+            self.pool = Workers(self.env_id, self.seed, self.n_envs, processes)
         else:
-            envs = [make_env(self.env_id)[0] for _ in range(self.number)]
+            envs = [make_env(self.env_id)[0] for _ in range(self.n_envs)]
             self.pool = Streams([Stream(env, self.seed, i) for i, env in enumerate(envs)])
-        if self.kept is not None:
-            self.pool.restore(self.kept)
-            self.kept = None
+        if self.saved_streams is not None:
+            self.pool.restore(self.saved_streams)
+            self.saved_streams = None
         return self.pool
 
     def advance(self) -> list[dict[str, float]]:
-        """One rollout and one update; the rows of the episodes that ended, in order."""
-        steps = self.config.rollout_steps // self.number
+        """Take one rollout and make one update; return the rows of ended episodes in order."""
+        steps = self.config.rollout_steps // self.n_envs
         policy = numpy_policy(self.device.agent, self.config)
         try:
-            rolled = self._streams().roll(policy, steps, self.config.gamma, self.step)
+            parts = self._streams().roll(policy, steps, self.config.gamma, self.step)
         except BaseException:
             if isinstance(self.pool, Workers):  # they have closed themselves
                 self.pool = None
             raise
-        rows = self._rows(rolled)
-        self.step += steps * len(rolled)
-        cost, length = self._ended(rolled)
-        stacked: Any = {name: np.stack([getattr(one, name) for one in rolled]) for name in SIGNALS}
+        rows = self._rows(parts)
+        self.step += steps * len(parts)
+        cost, length = self._episode_means(parts)
+        stacked: Any = {name: np.stack([getattr(part, name) for part in parts]) for name in SIGNALS}
         stacked |= {"episode_cost": np.float32(cost), "episode_length": np.float32(length)}
         rollout = Rollout(**stacked)
         agent, metrics = self.compiled.update(self.device.agent, rollout)
@@ -133,100 +141,118 @@ class OnPolicyTraining(Loop):
             number = float(x)
             if not math.isfinite(number):
                 raise NotFiniteError(name, self.step)
-            self.sums[name] = self.sums.get(name, 0.0) + number
+            self.metric_sums[name] = self.metric_sums.get(name, 0.0) + number
         self.locals.update(rollout=rollout, metrics=metrics)
         return rows
 
-    def _rows(self, rolled: list[Rolled]) -> list[dict[str, float]]:
-        ended = [(t, number, row) for number, one in enumerate(rolled) for t, row in one.episodes]
-        ended.sort(key=lambda found: found[:2])
+    def _rows(self, parts: list[StreamRollout]) -> list[dict[str, float]]:
+        """Count the episodes that ended, in order of their steps; return their rows."""
+        ended = [(t, number, row) for number, part in enumerate(parts) for t, row in part.episodes]
+        ended.sort(key=lambda episode: episode[:2])
         return [
-            self.note_episode(row | {"multiplier": math.nan}, self.step + (t + 1) * len(rolled))
+            self.record_episode(row | {"multiplier": math.nan}, self.step + (t + 1) * len(parts))
             for t, _, row in ended
         ]
 
-    def _ended(self, rolled: list[Rolled]) -> tuple[float, float]:
-        """Mean cost and length of the episodes that ended, or of the last that did."""
-        rows = [row for one in rolled for _, row in one.episodes]
+    def _episode_means(self, parts: list[StreamRollout]) -> tuple[float, float]:
+        """Return the mean cost and length of the episodes that ended in the last rollout with any.
+
+        Before any has ended, these are the cost and length so far of the open ones.
+        """
+        rows = [row for part in parts for _, row in part.episodes]
         if rows:
-            self.last_ended = (
+            self.last_episodes = (
                 float(np.mean([row["cost"] for row in rows])),
                 float(np.mean([row["length"] for row in rows])),
             )
-        elif math.isnan(self.last_ended[0]):  # none ever did: they cost this much so far
-            cost, length = np.mean([one.open for one in rolled], axis=0)
+        elif math.isnan(self.last_episodes[0]):
+            cost, length = np.mean([part.open for part in parts], axis=0)
             return float(cost), float(length)
-        return self.last_ended
+        return self.last_episodes
 
-    def check(self) -> None: ...
+    def check(self) -> None:
+        """Do nothing: `advance` raises NotFiniteError itself."""
 
     def take_metrics(self) -> dict[str, float]:
-        """Means over the updates since the last call; empty if there was none."""
-        found = {name: x / self.updates for name, x in self.sums.items()}
-        self.sums, self.updates = {}, 0
-        return found
+        """Return the means over the updates since the last call; empty if there were none."""
+        means = {name: x / self.updates for name, x in self.metric_sums.items()}
+        self.metric_sums, self.updates = {}, 0
+        return means
 
     # ------------------------------------------------------------ checkpoints
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """All of the run as arrays and numbers."""
+        """Return the whole run as arrays and numbers."""
         arrays, numbers = self.counters()
-        arrays |= device.device_arrays(self.device)
-        streams = self.kept if self.pool is None else self.pool.states()
+        arrays |= device_arrays(self.device)
+        streams = self.saved_streams if self.pool is None else self.pool.states()
         numbers |= {
-            "last_ended": None if math.isnan(self.last_ended[0]) else list(self.last_ended),
-            "sums": self.sums,
+            "last_episodes": None
+            if math.isnan(self.last_episodes[0])
+            else list(self.last_episodes),
+            "metric_sums": self.metric_sums,
             "updates": self.updates,
-            "streams": None if streams is None else [about for _, about in streams],
+            "streams": None if streams is None else [values for _, values in streams],
         }
         for number, (content, _) in enumerate(streams or []):
             arrays |= {f"stream{number}/{name}": x for name, x in content.items()}
         return arrays, numbers
 
     def restore(self, arrays: Arrays, numbers: dict[str, Any]) -> list[str]:
-        """Go on from `state()`; says what could not be brought back."""
-        self.device = device.restored_device(self.device, arrays)
+        """Restore the run from `state()`; return notes on what could not be restored."""
+        self.device = restore_device(self.device, arrays)
         self.restore_counters(arrays, numbers)
-        self.last_ended = tuple(numbers["last_ended"] or (math.nan, math.nan))
-        self.sums, self.updates = numbers["sums"], numbers["updates"]
+        self.last_episodes = tuple(numbers["last_episodes"] or (math.nan, math.nan))
+        self.metric_sums, self.updates = numbers["metric_sums"], numbers["updates"]
         if numbers["streams"] is None:
             return []
         states = []
-        for number, about in enumerate(numbers["streams"]):
-            start = f"stream{number}/"
+        for number, values in enumerate(numbers["streams"]):
+            prefix = f"stream{number}/"
             content = {
-                name[len(start) :]: x for name, x in arrays.items() if name.startswith(start)
+                name.removeprefix(prefix): x
+                for name, x in arrays.items()
+                if name.startswith(prefix)
             }
-            states.append((content, about))
+            states.append((content, values))
         if self.env_id is None and self.env is not None:
             return self._streams().restore(states)
-        self.kept = states
-        lost = [len(content["steps"]) for content, about in states if "env" not in about]
-        return [env_state.LOST.format(steps=sum(lost))] if lost else []
+        self.saved_streams = states
+        lost = [len(content["steps"]) for content, values in states if "env" not in values]
+        return [env_state.dropped_note(sum(lost))] if lost else []
 
-    def rest(self) -> None:
-        """Workers are let go; their streams' states stay for the next run."""
+    def close(self) -> None:
+        """End the workers; the next run starts again from the states of their streams."""
         if isinstance(self.pool, Workers):
-            self.kept = self.pool.states()
+            self.saved_streams = self.pool.states()
             self.pool.close()
             self.pool = None
 
-    def lend_env(self) -> Callable[[], list[str]]:
-        """Let another reset and step the environment; the function returned puts it back."""
+    @contextmanager
+    def borrowed_env(self) -> Iterator[list[str]]:
+        """Lend the environment to the caller and restore it at the end (see `Loop`)."""
         pool = self.pool
-        if pool is None or self.env_id is not None:
-            return list
+        notes: list[str] = []
+        if pool is None or self.env_id is not None:  # `env` is not the one being stepped
+            yield notes
+            return
         states = pool.states()
-        return lambda: pool.restore(states)
+        try:
+            yield notes
+        finally:
+            notes += pool.restore(states)
 
 
-def known_elsewhere(env_id: str) -> bool:
-    """Whether another process can make it: not if only this one has registered it."""
+def importable_elsewhere(env_id: str) -> bool:
+    """Return whether another process can make this environment.
+
+    It cannot if the environment is registered in this process alone.
+    """
     return is_ours(env_id) or ":" in env_id
 
 
 def numpy_policy(state: Any, config: Any) -> GaussianPolicy:
-    """The policy as the workers use it."""
+    """Return the policy in the form that the streams use."""
     scaled = config.observation_scaling != "none"
     mean, var = np.asarray(state.scaler.mean), np.asarray(state.scaler.var)
     return GaussianPolicy(

@@ -1,9 +1,9 @@
-"""Rollouts of a Gaussian policy in several environments, here or in worker processes.
+"""Rollouts of a Gaussian policy in several environments, in this process or in workers.
 
-A `Stream` is one environment with its open episode and its own random numbers, so what it yields
-does not depend on which process steps it, nor on how many there are. Workers import no JAX: the
-policy comes to them as NumPy arrays. They are started as `python -m safecritic.run.rollouts`, so
-that a user's script needs no guard around its main part; they end when their pipe does.
+A `Stream` is one environment with its open episode and its own random numbers, so its steps do not
+depend on which process takes them or on how many processes there are. Workers import no JAX: they
+receive the policy as NumPy arrays. They are started as `python -m safecritic.run.rollouts`, so that
+a user's script needs no `if __name__ == "__main__"`, and they end when their pipe is closed.
 """
 
 import math
@@ -23,17 +23,17 @@ import numpy as np
 
 from safecritic.run import env_state
 from safecritic.run.checkpoint import Arrays
-from safecritic.run.episode import ACTING, Episode, episode_row, steps_table
+from safecritic.run.episode import ACT_COLUMNS, Episode, episode_row, steps_table
 from safecritic.run.loop import NotFiniteError
 from safecritic.run.processes import worker_environment
 
 State = tuple[Arrays, dict[str, Any]]
-NO_CRITIC = (math.nan,) * len(ACTING)
+NO_CRITIC = (math.nan,) * len(ACT_COLUMNS)
 
 
 @dataclass(frozen=True)
 class GaussianPolicy:
-    """A policy as plain arrays; tanh between layers, observations scaled and clipped first."""
+    """A Gaussian policy as plain arrays: scaled and clipped observations, tanh between layers."""
 
     layers: list[tuple[np.ndarray, np.ndarray]]
     std: np.ndarray
@@ -42,6 +42,7 @@ class GaussianPolicy:
     clip: float
 
     def draw(self, obs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return a random action for one observation."""
         x = np.clip((obs - self.shift) / self.spread, -self.clip, self.clip)
         for w, b in self.layers[:-1]:
             x = np.tanh(x @ w + b)
@@ -49,8 +50,8 @@ class GaussianPolicy:
         return x @ w + b + self.std * rng.standard_normal(len(self.std), np.float32)
 
 
-class Rolled(NamedTuple):
-    """S steps of one stream, and the episodes that ended: (step within the rollout, row)."""
+class StreamRollout(NamedTuple):
+    """The steps of one stream, arrays (steps, ...), and the episodes that ended in them."""
 
     obs: np.ndarray
     action: np.ndarray
@@ -59,12 +60,12 @@ class Rolled(NamedTuple):
     next_obs: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    episodes: list[tuple[int, dict[str, float]]]
-    open: tuple[float, int]  # cost and length of the episode that goes on
+    episodes: list[tuple[int, dict[str, float]]]  # last step within the rollout, row
+    open: tuple[float, int]  # cost and length so far of the episode still open
 
 
 class Stream:
-    """One environment, its open episode and its random numbers."""
+    """One environment with its open episode and its random numbers."""
 
     def __init__(self, env: Any, seed: int, number: int):
         drawn = np.random.SeedSequence([seed, number]).generate_state(2)
@@ -73,10 +74,10 @@ class Stream:
         self.obs: np.ndarray | None = None
         self.episode = Episode()
 
-    def roll(self, policy: GaussianPolicy, steps: int, gamma: float, base: int) -> Rolled:
-        """So many steps; `base` is the run's step count, for messages."""
+    def roll(self, policy: GaussianPolicy, steps: int, gamma: float, base: int) -> StreamRollout:
+        """Take `steps` steps with the policy; `base` is the run's step count, for messages."""
         if self.obs is None:
-            self.obs = self._start(self.env.reset(seed=self.seed)[0], base)
+            self.obs = self._first_obs(self.env.reset(seed=self.seed)[0], base)
         size, n = len(self.obs), len(policy.std)
         obs, next_obs = (np.empty((steps, size), np.float32) for _ in range(2))
         action = np.empty((steps, n), np.float32)
@@ -88,8 +89,8 @@ class Stream:
             action[t] = policy.draw(self.obs, self.rng)
             if not math.isfinite(float(action[t].sum())):
                 raise NotFiniteError("action", base)
-            then, reward, terminated, truncated, info = self.env.step(np.clip(action[t], -1, 1))
-            next_obs[t] = then
+            step = self.env.step(np.clip(action[t], -1, 1))
+            next_obs[t], reward, terminated, truncated, info = step
             signals[t] = reward, info.get("cost", 0.0)
             ends[t] = terminated, truncated
             if not math.isfinite(float(signals[t].sum()) + float(next_obs[t].sum())):
@@ -103,62 +104,71 @@ class Stream:
                 self.episode.terminated, self.episode.truncated = bool(terminated), bool(truncated)
                 finished.append((t, episode_row(self.episode, gamma, self.env)))
                 self.episode = Episode()
-                self.obs = self._start(self.env.reset()[0], base)
-        so_far = (float(self.episode.column("cost").sum()), len(self.episode.steps))
+                self.obs = self._first_obs(self.env.reset()[0], base)
+        open_episode = (float(self.episode.column("cost").sum()), len(self.episode.steps))
         reward, cost = signals.T.copy()
         terminated, truncated = ends.T.copy()
-        return Rolled(obs, action, reward, cost, next_obs, terminated, truncated, finished, so_far)
+        return StreamRollout(
+            obs, action, reward, cost, next_obs, terminated, truncated, finished, open_episode
+        )
 
-    def _start(self, obs: Any, base: int) -> np.ndarray:
-        found = np.array(obs, np.float32)
-        if not np.isfinite(found).all():
+    def _first_obs(self, obs: Any, base: int) -> np.ndarray:
+        obs = np.array(obs, np.float32)
+        if not np.isfinite(obs).all():
             raise NotFiniteError("observation", base)
-        return found
+        return obs
 
     def state(self) -> State:
+        """Return the stream as arrays and numbers."""
         arrays = {"steps": steps_table(self.episode)}
         numbers: dict[str, Any] = {"rng": self.rng.bit_generator.state}
         if self.obs is not None:
             arrays["obs"] = self.obs
-            if env_state.can_be_kept(self.env):
-                kept, words = env_state.take(self.env)
-                arrays |= kept
-                numbers |= words
+            if env_state.is_restorable(self.env):
+                env_arrays, env_numbers = env_state.capture(self.env)
+                arrays |= env_arrays
+                numbers |= env_numbers
         return arrays, numbers
 
     def restore(self, state: State) -> list[str]:
-        """Go on from `state()`; says what could not be brought back."""
+        """Restore the stream from `state()`; return notes on what could not be restored."""
         arrays, numbers = state
         self.rng.bit_generator.state = numbers["rng"]
         self.obs = arrays.get("obs")
         self.episode = Episode([tuple(step) for step in arrays["steps"].tolist()])
         if self.obs is None:
             return []
-        if "env" in numbers and env_state.can_be_kept(self.env):
-            env_state.put_back(self.env, arrays, numbers, self.seed)
+        if "env" in numbers and env_state.is_restorable(self.env):
+            env_state.restore(self.env, arrays, numbers, self.seed)
             return []
         lost, self.episode = len(self.episode.steps), Episode()
-        self.obs = self._start(self.env.reset(seed=int(self.rng.integers(2**31)))[0], 0)
-        return [env_state.LOST.format(steps=lost)]
+        self.obs = self._first_obs(self.env.reset(seed=int(self.rng.integers(2**31)))[0], 0)
+        return [env_state.dropped_note(lost)]
 
 
 class Streams:
-    """Streams that are stepped one after another, in this process."""
+    """Streams stepped one after another in this process."""
 
     def __init__(self, streams: Sequence[Stream]):
         self.streams = list(streams)
 
-    def roll(self, policy: GaussianPolicy, steps: int, gamma: float, base: int) -> list[Rolled]:
+    def roll(
+        self, policy: GaussianPolicy, steps: int, gamma: float, base: int
+    ) -> list[StreamRollout]:
+        """Return the rollout of every stream."""
         return [stream.roll(policy, steps, gamma, base) for stream in self.streams]
 
     def states(self) -> list[State]:
+        """Return the state of every stream."""
         return [stream.state() for stream in self.streams]
 
     def restore(self, states: list[State]) -> list[str]:
+        """Restore every stream; return notes on what could not be restored."""
         notes = [stream.restore(s) for stream, s in zip(self.streams, states, strict=True)]
         return sorted({line for lines in notes for line in lines})
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Do nothing: there are no processes to end."""
 
 
 class WorkerError(RuntimeError):
@@ -166,7 +176,7 @@ class WorkerError(RuntimeError):
 
 
 class Workers:
-    """The same in processes of their own, each with a share of the streams."""
+    """Worker processes that each step a share of the streams."""
 
     def __init__(self, env_id: str, seed: int, streams: int, processes: int):
         self.shares = [list(range(streams))[at::processes] for at in range(processes)]
@@ -185,7 +195,7 @@ class Workers:
         self._ask([("open", env_id, seed, share) for share in self.shares])
 
     def _accept(self, listener: Listener) -> Connection:
-        """A worker that dies before it connects must not leave us waiting."""
+        """Accept a worker's connection; raise WorkerError if a worker ends before that."""
         inner: Any = listener._listener  # type: ignore[attr-defined]
         if hasattr(inner, "_socket"):
             inner._socket.settimeout(1.0)
@@ -198,12 +208,12 @@ class Workers:
                 if dead:
                     self.close()
                     raise WorkerError(
-                        f"a rollout worker ended with exit code {dead[0].returncode}: "
-                        "try --rollout-workers 1"
+                        f"a rollout worker ended with exit code {dead[0].returncode} before it "
+                        "connected: --rollout-workers 1 runs without workers"
                     ) from None
 
     def _ask(self, questions: Sequence[Any]) -> list[list[Any]]:
-        """Every worker's answers, all working at once; after any failure they are closed."""
+        """Send every worker its question and return their answers; close them on any failure."""
         try:
             for pipe, question in zip(self.pipes, questions, strict=True):
                 pipe.send(question)
@@ -215,32 +225,41 @@ class Workers:
                     raise WorkerError(f"a rollout worker failed:\n{content}")
         except (EOFError, OSError) as error:
             self.close()
-            raise WorkerError("a rollout worker was killed: the last checkpoint goes on") from error
-        except BaseException:  # Ctrl-C too: an answer left in a pipe would be taken for the next
+            raise WorkerError(
+                "a rollout worker was killed: resume the run from its last checkpoint"
+            ) from error
+        except BaseException:  # Ctrl-C too: an answer left in a pipe would be read as the next one
             self.close()
             raise
         return [content for _, content in answers]
 
     def _in_order(self, answers: list[list[Any]]) -> list[Any]:
-        found = {
+        """Return the answers of all streams, sorted by the number of the stream."""
+        by_number = {
             number: one
             for share, answer in zip(self.shares, answers, strict=True)
             for number, one in zip(share, answer, strict=True)
         }
-        return [found[number] for number in sorted(found)]
+        return [by_number[number] for number in sorted(by_number)]
 
-    def roll(self, policy: GaussianPolicy, steps: int, gamma: float, base: int) -> list[Rolled]:
+    def roll(
+        self, policy: GaussianPolicy, steps: int, gamma: float, base: int
+    ) -> list[StreamRollout]:
+        """Return the rollout of every stream."""
         question = ("roll", policy, steps, gamma, base)
         return self._in_order(self._ask([question] * len(self.pipes)))
 
     def states(self) -> list[State]:
+        """Return the state of every stream."""
         return self._in_order(self._ask([("states",)] * len(self.pipes)))
 
     def restore(self, states: list[State]) -> list[str]:
+        """Restore every stream; return notes on what could not be restored."""
         notes = self._ask([("restore", [states[i] for i in share]) for share in self.shares])
         return sorted({line for lines in notes for line in lines})
 
     def close(self) -> None:
+        """End the workers by closing their pipes; kill one that does not end."""
         for pipe in self.pipes:
             pipe.close()
         for process in self.processes:
@@ -253,11 +272,11 @@ class Workers:
 
 
 def work(pipe: Connection) -> None:
-    """A worker's life: answer until the pipe closes."""
+    """Answer the questions that come through a pipe until it is closed."""
     from safecritic.tasks.adapter import make_env
 
     streams = Streams([])
-    asked: dict[str, Callable[..., Any]] = {
+    answers: dict[str, Callable[..., Any]] = {
         "roll": lambda *rest: streams.roll(*rest),
         "states": lambda: streams.states(),
         "restore": lambda states: streams.restore(states),
@@ -273,7 +292,7 @@ def work(pipe: Connection) -> None:
                 streams = Streams([Stream(make_env(env_id)[0], seed, i) for i in numbers])
                 answer: Any = ("done", [])
             else:
-                answer = ("done", asked[kind](*rest))
+                answer = ("done", answers[kind](*rest))
         except NotFiniteError as error:
             answer = ("not finite", (error.quantity, error.step))
         except Exception:
@@ -285,7 +304,7 @@ def work(pipe: Connection) -> None:
 
 
 if __name__ == "__main__":
-    from safecritic.run.rollouts import work as worker  # what is sent must not be of __main__
+    from safecritic.run.rollouts import work as worker  # pickled classes must not be of __main__
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     worker(Client(sys.argv[1], authkey=bytes.fromhex(os.environ["SAFECRITIC_PIPE"])))

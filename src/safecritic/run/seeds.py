@@ -1,14 +1,14 @@
-"""Several seeds of one method in one program, for devices that one run leaves idle.
+"""Several seeds of one method in one program, for devices that a single run leaves mostly idle.
 
-    from safecritic.seeds import Seeds
+    from safecritic.run.seeds import Seeds
 
     runs = Seeds("usc", "CarGoal1", seeds=range(8))
     runs.learn(60_000)
     runs.agents[3].evaluate(20)
 
-The agents' states are stacked and every compiled step works on all of them; the environments are
-stepped one after another on the host. Each agent is what it would have become by itself, up to the
-rounding of a batched matrix product. On a CPU separate processes (`safecritic study`) are the way:
+The agents' states are stacked, and every compiled step works on all of them; the environments are
+stepped one after another on the host. Each agent learns what it would have learned alone, up to the
+rounding of a batched matrix product. On a CPU use separate processes (`safecritic study`) instead:
 XLA's batched product is slow there.
 """
 
@@ -18,70 +18,72 @@ from typing import Any
 
 import numpy as np
 
-from safecritic import api
-from safecritic.methods import get
-from safecritic.run import compiled as device
+from safecritic import api, methods
+from safecritic.run import compiled
 
 
 class Seeds:
-    """Runs that differ in their seed alone, advanced together step by step."""
+    """Runs that differ only in their seed, advanced together step by step."""
 
     def __init__(self, method: str, env: str, seeds: Iterable[int], **settings: Any):
-        found = get(method)
-        if found.on_policy:
-            raise ValueError(f"{found.name} learns from rollouts: only methods with a replay")
+        row = methods.get(method)
+        if row.on_policy:
+            raise ValueError(
+                f"Seeds needs a method with a replay, but {row.name} learns from rollouts: "
+                "train each seed by itself"
+            )
         numbers = list(seeds)
         if not numbers or len(set(numbers)) < len(numbers):
             raise ValueError(f"seeds must be one or more different numbers, got {numbers}")
-        kind: Any = api.CLASSES[found.name]
+        kind: Any = api.CLASSES[row.name]
         self.agents: list[Any] = [kind(env, seed=seed, **settings) for seed in numbers]
         self.trainings: list[Any] = [agent.training for agent in self.agents]
         self.episodes: list[list[dict[str, float]]] = [[] for _ in numbers]
         first = self.trainings[0]
-        self.compiled = device.compile_together(
-            found.load_agent(), first.config, first.spec, len(first.compiled.metrics)
+        self.compiled = compiled.compile_stacked(
+            row.load_agent(), first.config, first.spec, len(first.compiled.metrics)
         )
 
     @property
     def step(self) -> int:
-        """Environment steps of each run so far."""
+        """The environment steps of each run so far."""
         return int(self.trainings[0].step)
 
     def learn(self, total_timesteps: int) -> "Seeds":
-        """That many further steps of every run; then ``agents`` have what was learned."""
+        """Train every run for `total_timesteps` further steps; `agents` then hold the result."""
         axes = self.compiled.axes
-        self.stacked = device.together([training.device for training in self.trainings], axes)
+        self.stacked = compiled.stack([training.device for training in self.trainings], axes)
         for number, training in enumerate(self.trainings):
-            training.end_agent = partial(self._end_agent, number)
+            training.end_agent_episode = partial(self._end_agent_episode, number)
         try:
             for _ in range(total_timesteps):
                 self._advance()
         finally:
             for number, training in enumerate(self.trainings):
-                training.device = device.part(self.stacked, axes, number)
-                del training.end_agent
+                training.device = compiled.unstack(self.stacked, axes, number)
+                del training.end_agent_episode
             del self.stacked
         for training in self.trainings:
             training.check()
         return self
 
     def _advance(self) -> None:
-        """`Training.advance` for all runs at once."""
+        """Advance all runs at once, as `OffPolicyTraining.advance` does for one."""
         begun = [training.begin() for training in self.trainings]
         learning = begun[0][1]
-        acted: Any = [None] * len(begun)
+        packed: Any = [None] * len(begun)
         if learning:
-            small, packed = self.compiled.act(self.stacked.agent, np.stack([o for o, _ in begun]))
-            self.stacked = self.stacked._replace(agent=self.stacked.agent._replace(**small))
+            carry, packed = self.compiled.act(self.stacked.agent, np.stack([o for o, _ in begun]))
+            self.stacked = self.stacked._replace(agent=self.stacked.agent._replace(**carry))
         if self.trainings[0].pending is not None:
-            take_in = self.compiled.learn if learning else self.compiled.store
-            self.stacked = take_in(self.stacked, np.stack([t.pending for t in self.trainings]))
+            ingest = self.compiled.learn if learning else self.compiled.store
+            self.stacked = ingest(self.stacked, np.stack([t.pending for t in self.trainings]))
         if learning:
-            acted = np.asarray(packed)
+            packed = np.asarray(packed)
         for number, training in enumerate(self.trainings):
-            self.episodes[number] += training.move(acted[number])
+            self.episodes[number] += training.step_env(packed[number])
 
-    def _end_agent(self, number: int, cost: float) -> float:
+    def _end_agent_episode(self, number: int, cost: float) -> float:
         agents, multiplier = self.compiled.end_episode(
             self.stacked.agent, np.int32(number), np.float32(cost)
         )

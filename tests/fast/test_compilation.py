@@ -1,4 +1,4 @@
-"""The compilation cache: where it is, and that it changes nothing."""
+"""The cache of compiled steps: where it is, and that it changes nothing."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from safecritic.run import compiled as device
+from safecritic.fast import compilation
 
 DIGEST = """
 import hashlib
@@ -20,18 +20,18 @@ print(hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))
 
 def test_the_folder_is_the_one_named_and_can_be_switched_off(monkeypatch, tmp_path):
     monkeypatch.setenv("SAFECRITIC_CACHE", str(tmp_path / "here"))
-    found = device.cache_folder()
-    assert found is not None
-    assert found.parent == tmp_path / "here"
-    assert found.is_dir()
+    folder = compilation.cache_folder()
+    assert folder is not None
+    assert folder.parent == tmp_path / "here"
+    assert folder.is_dir()
     monkeypatch.setenv("SAFECRITIC_CACHE", "off")
-    assert device.cache_folder() is None
+    assert compilation.cache_folder() is None
 
 
 def test_a_folder_that_cannot_be_made_is_done_without(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SAFECRITIC_CACHE", str(tmp_path / "file" / "below"))
-    assert device.cache_folder() is None
+    assert compilation.cache_folder() is None
 
 
 @pytest.mark.slow

@@ -1,0 +1,46 @@
+"""The compiled step: what goes to the device, how often it compiles, what it restores from."""
+
+import jax.numpy as jnp
+import pytest
+
+from helpers.fakes import SPEC, small_training
+from probes import SMALL, KeptPoint
+from safecritic import methods
+from safecritic.run.callbacks import BaseCallback
+from safecritic.run.checkpoint import CheckpointError
+from safecritic.run.compiled import pack, unpack
+from safecritic.run.off_policy import OffPolicyTraining
+
+
+def test_a_transition_goes_to_the_device_as_it_is() -> None:
+    row = pack([1.0, 2.0], [0.5], 3.0, 0.25, [4.0, 5.0], (True, False))
+    transition = unpack(jnp.asarray(row), SPEC)
+    assert transition.obs.tolist() == [1.0, 2.0]
+    assert transition.action.tolist() == [0.5]
+    assert (float(transition.reward), float(transition.cost)) == (3.0, 0.25)
+    assert transition.next_obs.tolist() == [4.0, 5.0]
+    assert (bool(transition.terminated), bool(transition.truncated)) == (True, False)
+
+
+def test_each_function_compiles_once_over_several_runs() -> None:
+    training = small_training("ddpg")
+    training.run(150, BaseCallback())
+    again = small_training("ddpg")
+    again.restore(*training.state())
+    again.run(250, BaseCallback())
+    assert again.compiled is training.compiled
+    compiled = training.compiled
+    assert [compiled.learn._cache_size(), compiled.act._cache_size()] == [1, 1]
+    assert [compiled.store._cache_size(), compiled.end_episode._cache_size()] == [1, 1]
+
+
+def test_a_checkpoint_of_other_settings_is_refused() -> None:
+    training = small_training("ddpg")
+    arrays, numbers = training.state()
+    wider = methods.make_config("ddpg", None, **(SMALL | {"hidden": (8, 16)}))
+    other = OffPolicyTraining(KeptPoint(), methods.get("ddpg").load_agent(), wider, SPEC, 0)
+    with pytest.raises(CheckpointError, match=r"float32 \(16,\).*expected.*\(8,\)"):
+        other.restore(arrays, numbers)
+    del arrays["device/agent/actor/0/w"]
+    with pytest.raises(CheckpointError, match="has no device/agent/actor/0/w"):
+        training.restore(arrays, numbers)
