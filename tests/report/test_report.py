@@ -24,6 +24,7 @@ from safecritic.report.build import build
 from safecritic.run.folder import read_table
 from safecritic.study import grid as study
 from safecritic.study import worker as study_worker
+from safecritic.study.table import Run, summarise
 
 STUDY = """
 methods = ["ddpg", "sc", "usc"]
@@ -96,19 +97,13 @@ def test_the_training_table_is_the_mean_of_all_episodes_of_the_runs(finished: Pa
 
 
 def test_the_mark_is_where_intervals_do_not_overlap() -> None:
-    values = np.array([1.0, 3.0])  # 2 ± 1
-    assert tables.differs(values, data.Printed(4.0, 0.5)) == tables.DIFFERS
-    assert tables.differs(values, data.Printed(3.4, 0.5)) == ""
-    assert tables.differs(values, data.Printed(4.0, 5.0), episodes=100) == tables.DIFFERS
-    assert tables.differs(values, data.Printed(4.0, 5.0)) == ""
-    assert tables.differs(np.array([2.0]), data.Printed(9.0, 0.1)) == ""  # one seed: no interval
-
-
-def test_one_seed_has_no_interval() -> None:
-    assert tables.mean_cell(np.array([2.0])) == "2.00"
-    assert tables.iqm_cell(np.array([2.0, np.nan])) == tables.NONE
-    assert tables.iqm_cell(np.array([2.0, 2.0])) == "2.00 [2.00, 2.00]"
-    assert tables.mean_cell(np.array([-0.001, 0.0])) == "0.00 ± 0.00"
+    two = summarise(np.array([1.0, 3.0]))  # 2 ± 1
+    assert tables.differs(two, data.Printed(4.0, 0.5)) == tables.DIFFERS
+    assert tables.differs(two, data.Printed(3.4, 0.5)) == ""
+    assert tables.differs(two, data.Printed(4.0, 5.0), episodes=100) == tables.DIFFERS
+    assert tables.differs(two, data.Printed(4.0, 5.0)) == ""
+    one = summarise(np.array([2.0]))  # no interval
+    assert tables.differs(one, data.Printed(9.0, 0.1)) == ""
 
 
 def test_the_papers_numbers_as_printed() -> None:
@@ -212,7 +207,7 @@ def test_a_curve_is_the_mean_of_the_seeds(tmp_path: Path) -> None:
     made = []
     for seed, reward in ((0, 1.0), (1, 3.0)):
         job = study.jobs_of({"methods": ["sc"], "tasks": ["CarGoal1"], "seeds": [seed]})[0]
-        run = data.Run(job, tmp_path, done=True)
+        run = Run(job, tmp_path, done=True)
         steps = np.arange(1.0, 11.0) * 10
         run.__dict__["episodes"] = {"step": steps, "reward": np.full(10, reward)}
         made.append(run)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from safecritic.evaluation import calibration, cost_map, statistics
-from safecritic.report.data import Run, Study, title
+from safecritic.report.data import Study, title
 from safecritic.report.marks import (
     Area,
     Bars,
@@ -20,6 +20,7 @@ from safecritic.report.marks import (
 )
 from safecritic.report.style import SOFT, STYLES, Style
 from safecritic.run.curves import running_mean
+from safecritic.study.table import Run
 
 GRID_POINTS = 160  # of a learning curve
 MAPPED = ("sc", "csc", "usc")  # the paper's first figure
@@ -55,14 +56,9 @@ def all_figures(study: Study) -> list[Figure]:
 def curves(study: Study, task: str) -> Figure:
     """Reward, cost and goals against steps: mean of the seeds and its standard error."""
     names = {"reward": "reward per episode", "cost": "cost per episode"}
-    goals = any(
-        np.nansum(run.episodes["success"]) > 0
-        for run in study.runs
-        if run.task == task and len(run.episodes["step"])
-    )
-    if goals:
+    if any(np.nansum(run.episodes["success"]) > 0 for run in study.on(task)):
         names["goals"] = "goals reached so far"
-    budgets = [run.job.steps for run in study.runs if run.task == task]
+    budgets = [run.job.steps for run in study.on(task)]
     wide = max(budgets) > 3 * min(budgets)
     panels = [
         Panel(
@@ -95,7 +91,7 @@ def curves(study: Study, task: str) -> Figure:
         highs = [float(np.nanmax(mark.y)) for mark in panels[0].marks if isinstance(mark, Line)]
         room = 0.08 * (max(highs) - min(lows) + 1e-6)
         panels[0].yrange = (min(lows) - room, max(highs) + room)
-    unfinished = any(run.task == task and not run.done for run in study.runs)
+    unfinished = any(not run.done for run in study.on(task))
     caption = (
         "Running means of a run's episodes (a tenth of them, 5 to 100), then mean and standard "
         "error over seeds. Dashed: the limit."

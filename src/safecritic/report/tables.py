@@ -18,8 +18,8 @@ import numpy as np
 
 from safecritic.evaluation import statistics
 from safecritic.report.data import Printed, Study, title
+from safecritic.study.table import NONE, Summary, interval_text, number_text, summarise
 
-NONE = "–"
 DIFFERS = "≠"
 WORDS = ("task", "method", "against", "run", "state")  # columns that are not numbers
 EPISODES = 10  # in the paper's deployment tables
@@ -90,40 +90,15 @@ def _latex(text: str) -> str:
     return "".join(plain.get(sign, sign) for sign in text)
 
 
-# ---------------------------------------------------------------- cells
-
-
-def mean_cell(values: np.ndarray, digits: int = 2, scale: float = 1.0) -> str:
-    mean, error = statistics.mean_and_error(values)
-    spread = "" if math.isnan(error) else f" ± {number_cell(scale * error, digits)}"
-    return f"{number_cell(scale * mean, digits)}{spread}"
-
-
-def iqm_cell(values: np.ndarray, digits: int = 2, scale: float = 1.0) -> str:
-    """One seed has no interval."""
-    if np.count_nonzero(~np.isnan(values)) < 2:
-        return NONE
-    return interval_cell(statistics.interval_of_iqm(values), digits, scale)
-
-
-def interval_cell(found: statistics.Interval, digits: int = 2, scale: float = 1.0) -> str:
-    if math.isnan(found.value):
-        return NONE
-    value, low, high = (number_cell(scale * x, digits) for x in found)
-    return f"{value} [{low}, {high}]"
-
-
-def differs(values: np.ndarray, printed: Printed | None, episodes: int = 1) -> str:
-    """The sign where the intervals, mean ± standard error, do not overlap."""
-    mean, error = statistics.mean_and_error(values)
+def differs(
+    summary: Summary, printed: Printed | None, episodes: int = 1, scale: float = 1.0
+) -> str:
+    """Return the sign where the intervals, mean ± standard error, do not overlap."""
+    error = scale * summary.standard_error
     if printed is None or math.isnan(error) or math.isnan(printed.spread):
         return ""
     theirs = printed.spread / math.sqrt(episodes)
-    return DIFFERS if abs(mean - printed.mean) > error + theirs else ""
-
-
-def number_cell(value: float, digits: int = 2) -> str:
-    return NONE if math.isnan(value) else f"{value:z.{digits}f}"
+    return DIFFERS if abs(scale * summary.mean - printed.mean) > error + theirs else ""
 
 
 # ---------------------------------------------------------------- the tables
@@ -131,10 +106,10 @@ def number_cell(value: float, digits: int = 2) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity of a table: its name, its column in runs.csv, and the paper's name for it."""
+    """A quantity of a table: its name, where it comes from, and the paper's name for it."""
 
     name: str
-    source: str
+    source: str  # a column of runs.csv or a path into measures.json, see `StudyTable.values`
     metric: str = ""
     best: Callable[[Sequence[float]], float] | None = None  # min or max
     digits: int = 2
@@ -148,44 +123,46 @@ def compared(
     heading: str,
     caption: str,
     columns: Sequence[Column],
-    paper: str,
+    paper: str = "",
     episodes: int = 1,
 ) -> Table:
-    """One row for each task and method with finished runs: ours, IQM, the paper's, the mark."""
+    """Return a table with one row for each task and method that has the numbers.
+
+    A column gives up to four cells: mean, interquartile mean, the paper's number and the mark.
+    """
     header = ["task", "method", "n"]
+    places = []  # of the means
     for column in columns:
+        places.append(len(header))
         header.append(column.name)
         header += [f"{column.name}, IQM [95%]"] if column.iqm else []
         header += [f"{column.name}, paper", DIFFERS] if column.metric else []
     table = Table(name, heading, caption, header, [])
     for task in study.tasks:
         first = len(table.rows)
-        means: dict[int, list[float]] = {}
+        means: list[list[float]] = []  # of each row
         for method in study.methods:
-            number = len(study.of(method, task))
+            number = len(study.values(method, task, columns[0].source))
             if not number:
                 continue
+            summaries = [study.summary(method, task, column.source) for column in columns]
+            means.append([summary.mean for summary in summaries])
             row = [task, title(method), str(number)]
-            for column in columns:
-                values = study.values(method, task, column.source)
-                if column.best is not None:
-                    mean = statistics.mean_and_error(values)[0]
-                    means.setdefault(len(row), []).append(mean)
-                row.append(mean_cell(values, column.digits, column.scale))
+            for column, summary in zip(columns, summaries, strict=True):
+                row.append(summary.mean_text(column.digits, column.scale))
                 if column.iqm:
-                    row.append(iqm_cell(values, column.digits, column.scale))
+                    row.append(summary.iqm_text(column.digits, column.scale))
                 if column.metric:
                     printed = study.printed(paper, method, task, column.metric)
                     row.append(NONE if printed is None else printed.text(column.digits))
-                    row.append(differs(column.scale * values, printed, episodes))
+                    row.append(differs(summary, printed, episodes, column.scale))
             table.rows.append(row)
-        places = [at for at, text in enumerate(header) if text in {c.name for c in columns}]
-        for column, at in zip(columns, places, strict=True):
-            if column.best is not None:
-                found = means.get(at, [])
-                known = [value for value in found if not math.isnan(value)]
-                for number, value in enumerate(found):
-                    if len(known) > 1 and value == column.best(known):
+        for column, at, values in zip(columns, places, zip(*means, strict=True), strict=False):
+            known = [value for value in values if not math.isnan(value)]
+            if column.best is not None and len(known) > 1:
+                best = column.best(known)
+                for number, value in enumerate(values):
+                    if value == best:
                         table.marks[first + number, at] = "best"
     return table
 
@@ -265,10 +242,6 @@ MAP_ERRORS = {
 def map_table(study: Study, truth: str) -> Table:
     """Against one of the two truths; the paper's Table 2 has CarGoal2 and the instant one alone."""
     printed_too = truth == "instant"
-    header = ["task", "method", "n"]
-    for name in MAP_ERRORS.values():
-        header += [name, f"{name}, IQM [95%]"]
-        header += [f"{name}, paper", DIFFERS] if printed_too else []
     if printed_too:
         heading = "Table 2: cost maps against the cost of standing there"
         caption = (
@@ -282,54 +255,27 @@ def map_table(study: Study, truth: str) -> Table:
             "The same against the discounted cost of an episode of the deployed policy from each "
             "cell, one scene and one heading. Not in the paper."
         )
-    table = Table(f"cost-maps-{truth}", heading, caption, header, [])
-    for task in study.tasks:
-        first = len(table.rows)
-        means: dict[int, list[float]] = {}
-        for method in study.methods:
-            found = study.measured(method, task, "cost_map")
-            if not found:
-                continue
-            row = [task, title(method), str(len(found))]
-            for name in MAP_ERRORS:
-                values = np.array([one[truth][name] for one in found])
-                means.setdefault(len(row), []).append(float(values.mean()))
-                row += [mean_cell(values), iqm_cell(values)]
-                if printed_too:
-                    printed = study.printed("cost_map", method, task, name)
-                    row += [NONE if printed is None else printed.text(), differs(values, printed)]
-            table.rows.append(row)
-        for at, column in means.items():
-            if len(column) > 1:
-                table.marks[first + int(np.argmin(column)), at] = "best"
-    return table
+    columns = [
+        Column(text, f"cost_map/{truth}/{name}", name if printed_too else "", min)
+        for name, text in MAP_ERRORS.items()
+    ]
+    return compared(study, f"cost-maps-{truth}", heading, caption, columns, "cost_map")
 
 
 def calibration_table(study: Study) -> Table:
-    names = ("rank_correlation", "area", "random", "oracle", "excess")
-    header = ["task", "method", "n", "rank correlation", "rank correlation, IQM [95%]"]
-    header += ["risk area", "random order", "oracle order", "excess", "excess, IQM [95%]"]
     caption = (
         "Does the influence u know where Q_C errs? Error is |Q_C - realised discounted cost| at "
         "the steps of the deployment episodes. Risk area: mean error over all coverages, the least "
         "u first; excess is 0 for the order by the error itself and 1 for chance."
     )
-    table = Table("calibration", "Calibration of the influence", caption, header, [])
-    for task in study.tasks:
-        for method in study.methods:
-            found = study.measured(method, task, "calibration")
-            if not found:
-                continue
-            columns = {
-                name: np.array([np.nan if one[name] is None else one[name] for one in found])
-                for name in names
-            }
-            row = [task, title(method), str(len(found))]
-            row += [mean_cell(columns["rank_correlation"]), iqm_cell(columns["rank_correlation"])]
-            row += [mean_cell(columns[name], 3) for name in ("area", "random", "oracle")]
-            row += [mean_cell(columns["excess"]), iqm_cell(columns["excess"])]
-            table.rows.append(row)
-    return table
+    columns = [
+        Column("rank correlation", "calibration/rank_correlation"),
+        Column("risk area", "calibration/area", digits=3, iqm=False),
+        Column("random order", "calibration/random", digits=3, iqm=False),
+        Column("oracle order", "calibration/oracle", digits=3, iqm=False),
+        Column("excess", "calibration/excess"),
+    ]
+    return compared(study, "calibration", "Calibration of the influence", caption, columns)
 
 
 def improvement_table(study: Study) -> Table:
@@ -359,8 +305,8 @@ def improvement_table(study: Study) -> Table:
             for column, sign in columns.values():
                 ours = sign * study.values(chosen, task, column)
                 theirs = sign * study.values(other, task, column)
-                found = statistics.probability_of_improvement(ours, theirs)
-                row.append(interval_cell(found) if min(counts) > 1 else NONE)
+                chance = statistics.probability_of_improvement(ours, theirs)
+                row.append(interval_text(chance) if min(counts) > 1 else NONE)
             table.rows.append(row)
     return table
 
@@ -390,13 +336,13 @@ def theorem_table(study: Study) -> Table:
     table = Table("theorem", "Theorem 1 on trained critics", caption, header, [], folded=True)
     for task in study.tasks:
         for method in study.methods:
-            found = study.measured(method, task, "theorem")
-            for checks in zip(*found, strict=False):
+            for checks in zip(*study.measured(method, task, "theorem"), strict=False):
                 row = [task, title(method), str(len(checks)), str(checks[0]["m"])]
                 for name, text in THEOREM.items():
                     share = "%" in text
                     values = np.array([check[name] for check in checks], np.float64)
-                    row.append(mean_cell(values, 0 if share else 2, 100.0 if share else 1.0))
+                    digits, scale = (0, 100.0) if share else (2, 1.0)
+                    row.append(summarise(values).mean_text(digits, scale))
                 table.rows.append(row)
     return table
 
@@ -419,7 +365,8 @@ def resources_table(study: Study) -> Table:
             seconds = np.array([run.seconds for run in runs])
             memory = np.array([run.memory for run in runs]) / 2**20
             row = [task, title(method), str(len(runs)), f"{steps.mean():,.0f}"]
-            row += [mean_cell(seconds / 60, 1), mean_cell(taken / seconds, 0), mean_cell(memory, 0)]
+            row.append(summarise(seconds / 60).mean_text(1))
+            row += [summarise(values).mean_text(0) for values in (taken / seconds, memory)]
             table.rows.append(row)
     return table
 
@@ -432,16 +379,15 @@ def runs_table(study: Study, folder: Path) -> Table:
         "The last 100 training episodes, then the deployment. A run's name leads to its folder."
     )
     table = Table("runs", "All runs", caption, header, [])
-    rows = {row["run"]: row for row in study.rows}
     names = ("reward", "cost", "success")
     columns = [f"{stage}_{name}" for stage in ("late", "deployed") for name in names]
     for run in study.runs:
-        known = rows.get(run.job.name, {})
+        known = run.row if run.done else {}
         cells = []
         for name in columns:
             share = "success" in name
             value = float(known.get(name, math.nan)) * (100.0 if share else 1.0)
-            cells.append(number_cell(value, 0 if share else 2))
+            cells.append(number_text(value, 0 if share else 2))
         link = Path(os.path.relpath(run.path, folder)).as_posix()
         table.links[len(table.rows), 0] = f"{link}/"
         table.rows.append(
