@@ -17,13 +17,14 @@ import pytest
 from PIL import Image
 
 from safecritic import cli
-from safecritic.evaluation import cost_map
-from safecritic.evaluation import measures as runs
+from safecritic.evaluation import cost_map, theorem
+from safecritic.evaluation.measures import read_arrays
 from safecritic.report import data, figures, interactive, tables
 from safecritic.report.build import build
 from safecritic.run.folder import read_table
 from safecritic.study import grid as study
 from safecritic.study import worker as study_worker
+from safecritic.study.resources import training_seconds
 from safecritic.study.table import Run, summarise
 
 STUDY = """
@@ -66,8 +67,8 @@ def make(out: Path) -> None:
         patch.setattr(cost_map, "SCENES", cost_map.SCENES[:2])
         patch.setattr(cost_map, "SIZE", 16)
         patch.setattr(cost_map, "ROLLED_SIZE", 3)
-        patch.setattr(runs, "STATES", 16)
-        patch.setattr(runs, "DRAWS", 64)
+        patch.setattr(theorem, "STATES", 16)
+        patch.setattr(theorem, "DRAWS", 64)
         for job in jobs:
             study_worker.work(out, job)
     assert all(study.done(out, job) for job in jobs)
@@ -119,12 +120,12 @@ def test_the_papers_numbers_as_printed() -> None:
 @pytest.mark.slow
 def test_best_and_worse_cells(finished: Path) -> None:
     found = data.read(finished)
-    table = tables.training_table(found)
+    table = tables.training_table(found, finished)
     costs = [found.values(method, "CarGoal1", "cost").mean() for method in found.methods]
     best = [place for place, mark in table.marks.items() if mark == "best"]
     assert (int(np.argmin(costs)), table.header.index("cost")) in best
     assert len(best) == 2
-    success = tables.success_table(found)
+    success = tables.success_table(found, finished)
     for number, row in enumerate(success.rows):
         failed = float(row[3].split()[0]) < 100
         assert (success.marks.get((number, 3)) == "worse") == failed
@@ -148,12 +149,12 @@ def test_measures_of_a_run(finished: Path) -> None:
     numbers = json.loads((run / "measures.json").read_text())
     assert set(numbers) == {"calibration", "cost_map", "theorem"}
     assert set(numbers["cost_map"]["instant"]) == set(tables.MAP_ERRORS)
-    arrays = runs.read_arrays(run)
+    arrays = read_arrays(run)
     rights = [(run / f"measures.{kind}").stat().st_mode for kind in ("json", "safetensors")]
     assert rights[0] == rights[1]
     assert arrays["map/predicted"].shape == (2, 16, 16)
     assert len(arrays["steps/influence"]) == len(arrays["steps/q_cost"]) > 0
-    assert runs.training_seconds(run) > 0
+    assert training_seconds(run) > 0
     assert json.loads((run / "resources.json").read_text())["peak_memory_bytes"] > 2**26
     # a method without a safety critic has nothing of that, and that is known to be all
     assert json.loads((finished / "runs" / "ddpg-CarGoal1-seed0/measures.json").read_text()) == {}
@@ -161,7 +162,7 @@ def test_measures_of_a_run(finished: Path) -> None:
 
 def test_training_seconds_add_up_the_intervals(tmp_path: Path) -> None:
     (tmp_path / "updates.csv").write_text("step,time/steps_per_second\n100,50.0\n300,100.0\n")
-    assert runs.training_seconds(tmp_path) == pytest.approx(100 / 50 + 200 / 100)
+    assert training_seconds(tmp_path) == pytest.approx(100 / 50 + 200 / 100)
 
 
 # ---------------------------------------------------------------- figures

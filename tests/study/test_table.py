@@ -1,41 +1,19 @@
 """A study's tables, from small runs written by hand."""
 
 import csv
-import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from safecritic.run.folder import EPISODE_COLUMNS, write_json
-from safecritic.study import grid, table
-
-
-def write_run(out: Path, job: grid.Job, costs: list[float], deployed: float) -> None:
-    run = out / "runs" / job.name
-    run.mkdir(parents=True)
-    with (run / "episodes.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, EPISODE_COLUMNS, restval="")
-        writer.writeheader()
-        for number, cost in enumerate(costs, 1):
-            writer.writerow({"episode": number, "cost": cost, "reward": 2 * cost, "length": 5})
-    write_json(run / "summary.json", {"steps": job.steps, "episodes": len(costs)})
-    means = {"cost": deployed, "reward": 1.0, "success": None}
-    content = {"means": means, "safety_critic": {"auc": 0.75}, "episodes": [{}]}
-    (run / "evaluation.json").write_text(json.dumps(content))
-    write_json(run / "measures.json", {"calibration": {"excess": deployed / 10}})
+from safecritic.study import table
+from study_by_hand import write_study
 
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    content = {"methods": ["ddpg", "sc"], "tasks": ["CarGoal1"], "seeds": [0, 1], "steps": 900}
-    jobs = grid.jobs_of(content | {"deployment_episodes": 1})
-    grid.open_folder(tmp_path, jobs, "by hand")
-    write_run(tmp_path, jobs[0], [0.0] * 100 + [1.0] * 100, deployed=3.0)
-    write_run(tmp_path, jobs[2], [2.0] * 200, deployed=5.0)
-    write_run(tmp_path, jobs[1], [1.0], deployed=1.0)
-    return tmp_path
+    return write_study(tmp_path)
 
 
 def test_rows_of_runs_by_hand(out: Path) -> None:
@@ -68,7 +46,7 @@ def test_groups_hold_the_finished_runs_or_all(out: Path) -> None:
 
 def test_a_path_leads_into_the_measures(out: Path) -> None:
     study = table.read(out)
-    assert study.values("ddpg", "CarGoal1", "calibration/excess").tolist() == [0.3, 0.5]
+    assert study.values("ddpg", "CarGoal1", "seen/share").tolist() == [0.3, 0.5]
     assert study.values("ddpg", "CarGoal1", "theorem/left").tolist() == []
 
 

@@ -4,7 +4,7 @@ Error is |Q_C - realised discounted cost| of a step. All functions take arrays (
 the error of the same N steps.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,6 +60,30 @@ def risk_coverage(u: np.ndarray, error: np.ndarray) -> RiskCoverage:
     spread = random - oracle
     excess = (area - oracle) / spread if spread > 0 else float("nan")
     return RiskCoverage(number / len(u), risk, area, random, oracle, excess)
+
+
+def calibrated(influence: np.ndarray, error: np.ndarray) -> dict[str, float]:
+    """One number for each curve."""
+    curve = risk_coverage(influence, error)
+    return {
+        "rank_correlation": rank_correlation(influence, error),
+        "area": curve.area,
+        "random": curve.random,
+        "oracle": curve.oracle,
+        "excess": curve.excess,
+    }
+
+
+def measure(agent: Any, critic: Any, evaluation: Any) -> tuple[Any, dict[str, np.ndarray]] | None:
+    """Measure the influence at the steps of an evaluation; numbers where there is one."""
+    if critic is None:
+        return None
+    steps = evaluation.steps
+    arrays = {"steps/q_cost": steps.q_cost, "steps/realised": steps.realised}
+    if steps.influence is None or not len(steps.influence):
+        return None, arrays
+    arrays["steps/influence"] = steps.influence
+    return calibrated(steps.influence, steps.error), arrays
 
 
 def _checked(u: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

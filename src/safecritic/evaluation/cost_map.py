@@ -180,3 +180,13 @@ def figures(maps: Maps, extent: float) -> dict[str, dict[str, float]]:
         means = np.mean(rows, axis=0)
         found[name] = dict(zip(MapErrors._fields, map(float, means), strict=True))
     return found
+
+
+def measure(agent: Any, critic: Any, evaluation: Any) -> tuple[Any, dict[str, np.ndarray]] | None:
+    """Measure the maps of a safety critic of a car task."""
+    if critic is None or agent.env is None or not has_maps(agent.env):
+        return None
+    maps = map_run(agent, critic)
+    extent = float(agent.env.unwrapped.arena.extent)
+    arrays = {f"map/{name}": values for name, values in maps._asdict().items()}
+    return figures(maps, extent) | {"extent": extent}, arrays

@@ -17,11 +17,12 @@ Our default form of the penalty is mirrored (docs/safety-critics.md): its gap is
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
+STATES, DRAWS = 256, 512  # of a trained critic
 NUMBERS = (1, 2, 4, 8, 16, 32, 64)  # m
 LEAST_GAP = 0.02  # of p_unif - p_pi: what the premise takes for "less likely"
 
@@ -89,6 +90,35 @@ def check(
             )
         )
     return found
+
+
+def check_critic(critic: Any, obs: np.ndarray, config: Any, seed: int) -> list[Check]:
+    """On states that the deployed policy met, its own noise against uniform actions."""
+    rng = np.random.default_rng(seed)
+    states = obs[rng.permutation(len(obs))[:STATES]]
+    own = critic.actions(states)
+    sigma = float(critic.q_cost(states, own).std()) + getattr(config, "sigma_epsilon", 1e-6)
+    shape = (len(states), DRAWS, own.shape[1])
+    noise = config.noise_sigma * rng.standard_normal(shape)
+    samples = {
+        "uniform": rng.uniform(-1.0, 1.0, shape),
+        "policy": np.clip(own[:, None] + noise, -1.0, 1.0),
+    }
+    rows = np.repeat(states, DRAWS, axis=0)
+    values = {
+        name: critic.q_cost(rows, actions.astype(np.float32).reshape(-1, shape[2]))
+        for name, actions in samples.items()
+    }
+    size = (len(states), DRAWS)
+    return check(values["uniform"].reshape(size), values["policy"].reshape(size), sigma)
+
+
+def measure(agent: Any, critic: Any, evaluation: Any) -> tuple[Any, dict[str, np.ndarray]] | None:
+    """Measure both sides of Theorem 1 for a safety critic, for each m."""
+    if critic is None:
+        return None
+    checks = check_critic(critic, evaluation.observations, agent.config, agent.seed)
+    return [check._asdict() for check in checks], {}
 
 
 def _groups(values: np.ndarray, m: int) -> np.ndarray:

@@ -1,10 +1,12 @@
 """The figures of a report, as data (`marks`): what is drawn, not how."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from safecritic.evaluation import calibration, cost_map, statistics
+from safecritic.report import sections
 from safecritic.report.data import Study, title
 from safecritic.report.marks import (
     Area,
@@ -27,32 +29,20 @@ MAPPED = ("sc", "csc", "usc")  # the paper's first figure
 ARROWS = 16  # along a side of a map
 
 
-def all_figures(study: Study) -> list[Figure]:
-    """In the order of the page; those without anything to draw are left out."""
-    sections = {
-        "Training": [*(curves(study, task) for task in study.tasks), pareto(study)],
-        "Deployment": [deployment(study, task) for task in study.tasks],
-        "Cost maps": [
-            draw(study, task) for task in study.tasks for draw in (instant_maps, rolled_maps)
-        ],
-        "Uncertainty": [
-            *(calibrated(study, task) for task in study.tasks),
-            *(theorem(study, task) for task in study.tasks),
-        ],
-        "Time and memory": [resources(study)],
-    }
-    found = []
-    for section, figures in sections.items():
-        for figure in figures:
-            if any(panel.marks for panel in figure.panels):
-                figure.section = section
-                found.append(figure)
-    return found
+def per_task(draw: Callable[[Study, str], Figure]) -> Callable[[Study], list[Figure]]:
+    """Turn a function that draws one task into one that draws all tasks of a study."""
+
+    @functools.wraps(draw)
+    def draw_tasks(study: Study) -> list[Figure]:
+        return [draw(study, task) for task in study.tasks]
+
+    return draw_tasks
 
 
 # ---------------------------------------------------------------- training
 
 
+@per_task
 def curves(study: Study, task: str) -> Figure:
     """Reward, cost and goals against steps: mean of the seeds and its standard error."""
     names = {"reward": "reward per episode", "cost": "cost per episode"}
@@ -130,7 +120,7 @@ def _curve(runs: Sequence[Run], name: str, log: bool) -> Line:
     return Line(x, mean, low=mean - spread, high=mean + spread)
 
 
-def pareto(study: Study) -> Figure:
+def pareto(study: Study) -> list[Figure]:
     """Mean cost and reward of training, with the standard deviation over seeds as half axes."""
     panels = []
     for task in study.tasks:
@@ -164,12 +154,13 @@ def pareto(study: Study) -> Figure:
         "up is better. Dashed: the limit."
     )
     columns = min(3, max(len(panels), 1))
-    return Figure("pareto", "Reward against cost in training", caption, panels, columns)
+    return [Figure("pareto", "Reward against cost in training", caption, panels, columns)]
 
 
 # ---------------------------------------------------------------- deployment
 
 
+@per_task
 def deployment(study: Study, task: str) -> Figure:
     """Every deployment episode as a point, the mean of the seeds with its standard error."""
     names = {
@@ -271,6 +262,11 @@ def _blocks(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return sums / np.outer(counts, counts)
 
 
+def cost_maps(study: Study) -> list[Figure]:
+    """Draw the maps of every task: both kinds of truth side by side."""
+    return [draw(study, task) for task in study.tasks for draw in (instant_maps, rolled_maps)]
+
+
 def instant_maps(study: Study, task: str) -> Figure:
     """Truth, SC, CSC and USC in the first scene."""
     runs = _mapped(study, task)
@@ -321,6 +317,7 @@ def rolled_maps(study: Study, task: str) -> Figure:
 # ---------------------------------------------------------------- uncertainty
 
 
+@per_task
 def calibrated(study: Study, task: str) -> Figure:
     """Reliability and risk-coverage of the influence, the steps of all seeds together."""
     reliable: list[Mark] = []
@@ -356,6 +353,7 @@ def calibrated(study: Study, task: str) -> Figure:
     return Figure(name, f"Does u know where Q_C errs? {task}", caption, panels, 2)
 
 
+@per_task
 def theorem(study: Study, task: str) -> Figure:
     """Both sides of Theorem 1 against m, and where the bound says something."""
     sides: list[Mark] = []
@@ -396,7 +394,7 @@ def theorem(study: Study, task: str) -> Figure:
 # ---------------------------------------------------------------- time
 
 
-def resources(study: Study) -> Figure:
+def resources(study: Study) -> list[Figure]:
     """Milliseconds per step, and memory, of each method on each task."""
     panels = []
     for task in study.tasks:
@@ -421,4 +419,27 @@ def resources(study: Study) -> Figure:
             bars: list[Mark] = [Bars(place, height, styles, np.nan_to_num(error))]
             panels.append(Panel(f"{task}: {label}", bars, xticks=ticks))
     caption = "Means and standard errors over seeds, one core each. Steps differ: see the table."
-    return Figure("resources", "Time and memory of a run", caption, panels, 2)
+    return [Figure("resources", "Time and memory of a run", caption, panels, 2)]
+
+
+# ---------------------------------------------------------------- the sections
+
+Function = Callable[[Study], Iterable[Figure]]
+
+FIGURES: dict[str, list[Function]] = {
+    "Training": [curves, pareto],
+    "Deployment": [deployment],
+    "Cost maps": [cost_maps],
+    "Uncertainty": [calibrated, theorem],
+    "Time and memory": [resources],
+}
+
+
+def register(section: str, function: Function) -> None:
+    """Append figures to a section of the page: a function of the study (see `per_task`)."""
+    sections.add(FIGURES, section, function)
+
+
+def all_figures(study: Study) -> list[Figure]:
+    """Return the figures in the order of the page; those without anything to draw are left out."""
+    return sections.collect(FIGURES, lambda function: function(study))

@@ -86,6 +86,10 @@ class Figure:
     section: str = ""
 
     @property
+    def empty(self) -> bool:
+        return not any(panel.marks for panel in self.panels)
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of panels."""
         columns = min(self.most_columns, len(self.panels))

@@ -10,16 +10,10 @@ from typing import Any
 from safecritic.report.data import Study, title
 from safecritic.report.interactive import plotly
 from safecritic.report.marks import Figure
+from safecritic.report.sections import INTRODUCTIONS, Item
 from safecritic.report.tables import DIFFERS, WORDS, Table
+from safecritic.study.table import in_order
 
-SECTIONS = {
-    "Training": "What it cost to learn, and what was earned meanwhile.",
-    "Deployment": "The trained policies: no exploration noise, screen on.",
-    "Cost maps": "What the safety critic says of every place, against what is there.",
-    "Uncertainty": "Whether the influence points at the critic's errors, and Theorem 1 on numbers.",
-    "Time and memory": "",
-    "Runs": "",
-}
 LEGEND = (
     "Ours are means ± standard error over seeds, with the interquartile mean (IQM) and its 95% "
     f"bootstrap interval. <b>{DIFFERS}</b> marks where our mean ± standard error and the paper's "
@@ -35,9 +29,9 @@ def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) 
     drawn = {_id(figure): plotly(figure) for figure in figures}
     data = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     script = (Path(package.__file__).parent / "package_data" / "plotly.min.js").read_text("utf-8")
-    filled = {table.section for table in tables} | {figure.section for figure in figures}
-    names = [name for name in SECTIONS if name in filled]
-    links = "".join(f'<a href="#{_slug(name)}">{name}</a>' for name in names)
+    items: list[Item] = [*tables, *figures]
+    names = in_order((item.section for item in items), INTRODUCTIONS)
+    links = "".join(f'<a href="#{_slug(name)}">{html.escape(name)}</a>' for name in names)
     hint = 'placeholder="find a run: usc seed3" aria-label="find a run"'
     search = f'<input id="search" type="search" {hint}>'
     body = "\n".join(_section(name, tables, figures, drawn) for name in names)
@@ -97,9 +91,9 @@ def _head(study: Study) -> str:
 
 
 def _section(name: str, tables: list[Table], figures: list[Figure], drawn: dict[str, Any]) -> str:
-    parts = [f'<h2 id="{_slug(name)}">{name}</h2>']
-    if SECTIONS[name]:
-        parts.append(f"<p>{SECTIONS[name]}</p>")
+    parts = [f'<h2 id="{_slug(name)}">{html.escape(name)}</h2>']
+    if introduction := INTRODUCTIONS.get(name):
+        parts.append(f"<p>{introduction}</p>")
     parts += [_table(table) for table in tables if table.section == name]
     for figure in figures:
         if figure.section == name:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from safecritic.evaluation import statistics
+from safecritic.report import sections
 from safecritic.report.data import Printed, Study, title
 from safecritic.study.table import NONE, Summary, interval_text, number_text, summarise
 
@@ -36,6 +37,10 @@ class Table:
     folded: bool = False  # long and for the few: opened on a click
     marks: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, column): best, worse
     links: dict[tuple[int, int], str] = field(default_factory=dict)  # to a folder
+
+    @property
+    def empty(self) -> bool:
+        return not self.rows
 
     def write_csv(self, path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as file:
@@ -167,7 +172,7 @@ def compared(
     return table
 
 
-def training_table(study: Study) -> Table:
+def training_table(study: Study, folder: Path) -> Table:
     return compared(
         study,
         "training",
@@ -179,7 +184,7 @@ def training_table(study: Study) -> Table:
     )
 
 
-def late_table(study: Study) -> Table:
+def late_table(study: Study, folder: Path) -> Table:
     return compared(
         study,
         "late",
@@ -194,7 +199,7 @@ def late_table(study: Study) -> Table:
     )
 
 
-def deployment_table(study: Study) -> Table:
+def deployment_table(study: Study, folder: Path) -> Table:
     return compared(
         study,
         "deployment",
@@ -213,7 +218,7 @@ def deployment_table(study: Study) -> Table:
     )
 
 
-def success_table(study: Study) -> Table:
+def success_table(study: Study, folder: Path) -> Table:
     table = compared(
         study,
         "success",
@@ -239,30 +244,32 @@ MAP_ERRORS = {
 }
 
 
-def map_table(study: Study, truth: str) -> Table:
-    """Against one of the two truths; the paper's Table 2 has CarGoal2 and the instant one alone."""
-    printed_too = truth == "instant"
-    if printed_too:
-        heading = "Table 2: cost maps against the cost of standing there"
-        caption = (
-            "Q_C of the car at rest at each cell of a grid, mean of four headings, against the "
-            "cost of standing there for one step; both scaled to [0, 1], gradients per metre; mean "
-            "of five scenes. Less is better. The paper has CarGoal2 alone."
-        )
-    else:
-        heading = "Cost maps against what followed"
-        caption = (
-            "The same against the discounted cost of an episode of the deployed policy from each "
-            "cell, one scene and one heading. Not in the paper."
-        )
-    columns = [
-        Column(text, f"cost_map/{truth}/{name}", name if printed_too else "", min)
-        for name, text in MAP_ERRORS.items()
-    ]
-    return compared(study, f"cost-maps-{truth}", heading, caption, columns, "cost_map")
+def instant_map_table(study: Study, folder: Path) -> Table:
+    """Against the cost of standing there, as in the paper's Table 2, which has CarGoal2 alone."""
+    return compared(
+        study,
+        "cost-maps-instant",
+        "Table 2: cost maps against the cost of standing there",
+        "Q_C of the car at rest at each cell of a grid, mean of four headings, against the "
+        "cost of standing there for one step; both scaled to [0, 1], gradients per metre; mean "
+        "of five scenes. Less is better. The paper has CarGoal2 alone.",
+        [Column(text, f"cost_map/instant/{key}", key, min) for key, text in MAP_ERRORS.items()],
+        "cost_map",
+    )
 
 
-def calibration_table(study: Study) -> Table:
+def discounted_map_table(study: Study, folder: Path) -> Table:
+    return compared(
+        study,
+        "cost-maps-discounted",
+        "Cost maps against what followed",
+        "The same against the discounted cost of an episode of the deployed policy from each "
+        "cell, one scene and one heading. Not in the paper.",
+        [Column(text, f"cost_map/discounted/{key}", "", min) for key, text in MAP_ERRORS.items()],
+    )
+
+
+def calibration_table(study: Study, folder: Path) -> Table:
     caption = (
         "Does the influence u know where Q_C errs? Error is |Q_C - realised discounted cost| at "
         "the steps of the deployment episodes. Risk area: mean error over all coverages, the least "
@@ -278,7 +285,7 @@ def calibration_table(study: Study) -> Table:
     return compared(study, "calibration", "Calibration of the influence", caption, columns)
 
 
-def improvement_table(study: Study) -> Table:
+def improvement_table(study: Study, folder: Path) -> Table:
     """Of the last of the methods, USC if it is there, over each other."""
     columns = {
         "training reward": ("reward", 1.0),
@@ -323,7 +330,7 @@ THEOREM = {
 }
 
 
-def theorem_table(study: Study) -> Table:
+def theorem_table(study: Study, folder: Path) -> Table:
     caption = (
         "Is the conservative penalty larger with m uniform alternatives than with the policy's own "
         "(left: the mean gap), and by at least the claimed bound (right)? Shares of the states met "
@@ -347,7 +354,7 @@ def theorem_table(study: Study) -> Table:
     return table
 
 
-def resources_table(study: Study) -> Table:
+def resources_table(study: Study, folder: Path) -> Table:
     caption = (
         "Training alone, on one core for each run, compilation and what else the machine did "
         "included. Memory is the peak of the run's process, and of the largest it started."
@@ -396,20 +403,25 @@ def runs_table(study: Study, folder: Path) -> Table:
     return table
 
 
+# ---------------------------------------------------------------- the sections
+
+Function = Callable[[Study, Path], Table]
+
+TABLES: dict[str, list[Function]] = {
+    "Training": [training_table, late_table, improvement_table],
+    "Deployment": [deployment_table, success_table],
+    "Cost maps": [instant_map_table, discounted_map_table],
+    "Uncertainty": [calibration_table, theorem_table],
+    "Time and memory": [resources_table],
+    "Runs": [runs_table],
+}
+
+
+def register(section: str, function: Function) -> None:
+    """Append a table to a section of the page: a function of the study and the page's folder."""
+    sections.add(TABLES, section, function)
+
+
 def all_tables(study: Study, folder: Path) -> list[Table]:
-    """In the order of the page; those that would be empty are left out."""
-    sections = {
-        "Training": [training_table(study), late_table(study), improvement_table(study)],
-        "Deployment": [deployment_table(study), success_table(study)],
-        "Cost maps": [map_table(study, truth) for truth in ("instant", "discounted")],
-        "Uncertainty": [calibration_table(study), theorem_table(study)],
-        "Time and memory": [resources_table(study)],
-        "Runs": [runs_table(study, folder)],
-    }
-    found = []
-    for section, tables in sections.items():
-        for table in tables:
-            if table.rows:
-                table.section = section
-                found.append(table)
-    return found
+    """Return the tables in the order of the page; those that would be empty are left out."""
+    return sections.collect(TABLES, lambda function: [function(study, folder)])

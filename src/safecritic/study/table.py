@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from safecritic.evaluation import statistics
-from safecritic.evaluation.measures import read_arrays, training_seconds
+from safecritic.evaluation.measures import read_arrays
 from safecritic.methods import METHODS
 from safecritic.run.episode import over_known
 from safecritic.run.folder import read_json, read_table
 from safecritic.study import grid
 from safecritic.study.grid import Job
+from safecritic.study.resources import training_seconds
 from safecritic.tasks.registry import TASKS
 
 TRAINING = ("reward", "cost", "contacts", "success", "length")
@@ -189,12 +190,12 @@ class StudyTable:
     @cached_property
     def methods(self) -> list[str]:
         """The study's methods, in the order of the table of methods."""
-        return _in_order((method for method, _ in self.groups), METHODS)
+        return in_order((method for method, _ in self.groups), METHODS)
 
     @cached_property
     def tasks(self) -> list[str]:
         """The study's tasks, in the order of the table of tasks."""
-        return _in_order((task for _, task in self.groups), TASKS)
+        return in_order((task for _, task in self.groups), TASKS)
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -291,7 +292,7 @@ def _overview_cell(column: str, summary: Summary) -> str:
     return summary.mean_text(digits, scale, sign="±") if summary.n else "-"
 
 
-def _in_order(names: Iterable[str], known: Iterable[str]) -> list[str]:
+def in_order(names: Iterable[str], known: Iterable[str]) -> list[str]:
     """Return each name once: the known ones in their own order, then the others."""
     present = dict.fromkeys(names)
     return list(dict.fromkeys([name for name in known if name in present] + list(present)))

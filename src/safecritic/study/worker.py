@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from safecritic.evaluation.measures import measure, note_memory
+from safecritic.evaluation.measures import measure_run
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.episode import over_known
 from safecritic.run.folder import RunFolderError, finite, lock_folder, write_json
 from safecritic.run.processes import use_core
 from safecritic.study import grid as study
 from safecritic.study.grid import Job
+from safecritic.study.resources import note_memory
 
 
 class Report(BaseCallback):
@@ -81,7 +82,7 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
         found = agent.evaluate(job.deployment_episodes)
         found.save(run / "evaluation.json")
         say(state="measuring")
-        measure(agent, found, run)
+        measure_run(agent, found, run)
 
 
 def wait_until_free(run: Path, seconds: float = 20.0) -> None:
