@@ -20,9 +20,9 @@ from safecritic.report.marks import (
     arrows,
     ellipse,
 )
-from safecritic.report.style import SOFT, STYLES, Style
 from safecritic.run.curves import running_mean
 from safecritic.study.table import Run
+from safecritic.style import SOFT, Style, method_style
 
 GRID_POINTS = 160  # of a learning curve
 MAPPED = ("sc", "csc", "usc")  # the paper's first figure
@@ -69,7 +69,7 @@ def curves(study: Study, task: str) -> Figure:
             continue
         for panel, name in zip(panels, names, strict=True):
             line = _curve(runs, name, wide)
-            line.style, line.label = STYLES[method], title(method)
+            line.style, line.label = method_style(method), title(method)
             panel.marks.append(line)
             if name == "cost":
                 tops.append(float(line.y[2 * len(line.y) // 3 :].max()))
@@ -130,7 +130,7 @@ def pareto(study: Study) -> list[Figure]:
             cost, reward = (part[~np.isnan(part)] for part in pair)
             if not len(cost):
                 continue  # no run is finished, or no episode ended
-            style = STYLES[method]
+            style = method_style(method)
             if len(cost) > 1:
                 half = cost.std(ddof=1), reward.std(ddof=1)
                 marks.append(Area(*ellipse(cost.mean(), reward.mean(), *half), style))
@@ -180,7 +180,7 @@ def deployment(study: Study, task: str) -> Figure:
             values = np.array([row[name] for _, row in rows], np.float64)
             shift = np.random.default_rng(0).uniform(-0.28, 0.28, len(values))
             hover = [f"seed {run.job.seed}, episode {row['episode']}" for run, row in rows]
-            style = STYLES[method]
+            style = method_style(method)
             marks.append(Points(place + shift, values, style, "", 3.5, 0.35, names=hover))
             means = np.array(
                 [np.mean([row[name] for row in run.deployment]) for run in runs], np.float64
@@ -330,7 +330,7 @@ def calibrated(study: Study, task: str) -> Figure:
         error = np.concatenate(
             [np.abs(one["steps/q_cost"] - one["steps/realised"]) for one in arrays]
         )
-        style, label = STYLES[method], title(method)
+        style, label = method_style(method), title(method)
         groups = calibration.reliability(u, error)
         reliable.append(Line(groups.influence, groups.error, style, label, marked=True))
         curve = calibration.risk_coverage(u, error)
@@ -364,7 +364,7 @@ def theorem(study: Study, task: str) -> Figure:
         found = study.measured(method, task, "theorem")
         if not found:
             continue
-        style, label = STYLES[method], title(method)
+        style, label = method_style(method), title(method)
         ticks = [check["m"] for check in found[0]]
         m = np.array(ticks, np.float64)
 
@@ -402,7 +402,7 @@ def resources(study: Study) -> list[Figure]:
         if not methods:
             continue
         ticks = list(range(len(methods))), [title(method) for method in methods]
-        styles = [STYLES[method] for method in methods]
+        styles = [method_style(method) for method in methods]
         place = np.arange(len(methods), dtype=float)
         cells = {
             "minutes for a run": lambda run: run.seconds / 60,

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from safecritic.report.marks import Area, Bars, Figure, Heat, Line, Panel, Points
-from safecritic.report.style import GRID, INK, LIMIT, SOFT, Style
+from safecritic.style import GRID, INK, LIMIT, SOFT, Style
 
 MARKERS = {"triangle": "triangle-up", "cross": "x"}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from safecritic.report.style import PLAIN, Style
+from safecritic.style import PLAIN, Style
 
 
 @dataclass

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from safecritic.report.marks import Area, Bars, Figure, Heat, Line, Panel, Points
-from safecritic.report.style import GRID, LIMIT, SOFT, Style
-from safecritic.style import STYLE
+from safecritic.style import GRID, LIMIT, SOFT, STYLE, Style
 
 DASHES: dict[str, Any] = {
     "solid": "-",
