@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from safecritic.evaluation import statistics
 
@@ -28,6 +29,25 @@ def test_interval_covers_the_truth_about_95_times_in_100():
         assert found.low <= found.value <= found.high
         hits += found.low <= 2.0 <= found.high
     assert 175 <= hits <= 199
+
+
+def test_interval_is_that_of_scipy():
+    """The same draws give the same interval, wherever SciPy gives one."""
+    scores = np.random.default_rng(1).normal(size=(3, 5))
+
+    def middle(*parts, axis):
+        return stats.trim_mean(np.concatenate(parts, axis=axis), 0.25, axis=axis)
+
+    expected = stats.bootstrap(
+        tuple(scores),
+        middle,
+        n_resamples=statistics.RESAMPLES,
+        method="percentile",
+        random_state=np.random.default_rng(0),
+    ).confidence_interval
+    interval = statistics.interval_of_iqm(scores)
+    assert interval[1:] == pytest.approx((expected.low, expected.high), rel=1e-12)
+    assert statistics.interval_of_iqm(np.array([2.0])) == (2.0, 2.0, 2.0)
 
 
 def test_strata_are_not_mixed():

@@ -19,28 +19,28 @@ def cost_within(costs: np.ndarray, horizon: int) -> np.ndarray:
     return seen[ends] > seen[:-1]
 
 
-def ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1; equal values share the mean of their ranks."""
-    _, group, count = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    return (last - (count - 1) / 2)[group]
-
-
 def auc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """Chance that a positive outranks a negative, ties counting half; NaN without one of each."""
+    """Return the chance that a positive outranks a negative, ties counting half.
+
+    NaN without one of each.
+    """
+    from scipy.stats import rankdata  # half a second to import: not before it is needed
+
     n_positive = int(positive.sum())
     n_negative = len(positive) - n_positive
     if n_positive == 0 or n_negative == 0:
         return float("nan")
-    excess = ranks(scores)[positive].sum() - n_positive * (n_positive + 1) / 2
+    excess = rankdata(scores)[positive].sum() - n_positive * (n_positive + 1) / 2
     return float(excess / (n_positive * n_negative))
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's: the correlation of the ranks; NaN if one of the two is constant."""
+    """Return Spearman's rank correlation; NaN if one of the two is constant."""
+    from scipy.stats import spearmanr
+
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    return float(np.corrcoef(ranks(x), ranks(y))[0, 1])
+        return float("nan")  # where SciPy would warn
+    return float(spearmanr(x, y).statistic)
 
 
 def horizon_of(gamma: float) -> int:

@@ -75,7 +75,10 @@ def _above(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _bootstrap(
     strata: list[np.ndarray], statistic: Statistic, seed: int, resamples: int
 ) -> Interval:
-    """95% percentile interval; the seeds of each task are drawn anew among themselves."""
+    """Return the statistic with its 95% percentile interval; runs are drawn within their task.
+
+    `scipy.stats.bootstrap` draws the same (a test compares them) but refuses a task with one run.
+    """
     if not strata or any(not len(part) for part in strata):
         return Interval(float("nan"), float("nan"), float("nan"))
     rng = np.random.default_rng(seed)
