@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from safecritic import methods
-from safecritic.evaluation.critic_quality import episode_figures
+from safecritic.evaluation.critic_quality import episode_critic_quality
 from safecritic.evaluation.evaluate import Evaluation, Policy, evaluate
 from safecritic.networks import EnvSpec
 from safecritic.run import checkpoint
@@ -75,7 +75,7 @@ class Agent:
                 env, method.agent, config, spec, seed, environment["id"]
             )
         else:
-            self.training = Training(env, method.agent, config, spec, seed, episode_figures)
+            self.training = Training(env, method.agent, config, spec, seed, episode_critic_quality)
         self.run_folder: Path | None = None  # the run folder this agent writes to
         self._tables: dict[str, int] | None = None  # how long its tables are to be cut on resume
         self._policies: dict[bool, tuple[int, Policy]] = {}

@@ -25,9 +25,9 @@ def test_interval_covers_the_truth_about_95_times_in_100():
     hits = 0
     for i in range(200):
         scores = rng.normal(2.0, 1.0, size=(4, 10))
-        found = statistics.interval_of_iqm(scores, seed=i, resamples=200)
-        assert found.low <= found.value <= found.high
-        hits += found.low <= 2.0 <= found.high
+        interval = statistics.interval_of_iqm(scores, seed=i, resamples=200)
+        assert interval.low <= interval.value <= interval.high
+        hits += interval.low <= 2.0 <= interval.high
     assert 175 <= hits <= 199
 
 
@@ -52,8 +52,8 @@ def test_interval_is_that_of_scipy():
 
 def test_strata_are_not_mixed():
     """Two tasks of constant scores: drawing among all would make an interval, within none."""
-    found = statistics.interval_of_iqm(np.array([[0.0] * 4, [10.0] * 4]))
-    assert found == (5.0, 5.0, 5.0)
+    interval = statistics.interval_of_iqm(np.array([[0.0] * 4, [10.0] * 4]))
+    assert interval == (5.0, 5.0, 5.0)
 
 
 def test_probability_of_improvement_by_hand():
@@ -66,5 +66,5 @@ def test_probability_of_improvement_by_hand():
         np.array([[1.0, 1.0], [0.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 0.0]])
     )
     assert two.value == 0.75
-    with pytest.raises(ValueError, match="1 and of 2 tasks"):
+    with pytest.raises(ValueError, match="got 1 and 2 tasks"):
         statistics.probability_of_improvement(ours, np.zeros((2, 2)))

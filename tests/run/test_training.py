@@ -10,12 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 from probes import SMALL, KeptPoint, Point
 from safecritic import methods
-from safecritic.evaluation import critic_quality
-from safecritic.evaluation.evaluate import influence_of
+from safecritic.evaluation.critic_quality import episode_critic_quality
 from safecritic.networks import EnvSpec
 from safecritic.run import checkpoint
 from safecritic.run.callbacks import BaseCallback
@@ -76,7 +74,7 @@ CONFIG = methods.make_config("ddpg", None, **SMALL)
 
 def fake(env: Any = None, **bad: int) -> Training:
     agent = Fake(**bad)
-    return Training(env or KeptPoint(), agent, CONFIG, SPEC, 0, critic_quality.episode_figures)
+    return Training(env or KeptPoint(), agent, CONFIG, SPEC, 0, episode_critic_quality)
 
 
 def real(name: str, env: Any = None, seed: int = 0) -> Training:
@@ -209,71 +207,6 @@ def test_the_multiplier_of_a_row_is_the_one_after_its_episode() -> None:
     np.testing.assert_allclose([row["multiplier"] for row in log.rows], 1 + costs)
     assert [row["episode"] for row in log.rows] == list(range(1, len(log.rows) + 1))
     assert costs[-1] > 0
-
-
-def test_auc_is_the_share_of_ordered_pairs() -> None:
-    rng = np.random.default_rng(0)
-    scores, positive = rng.integers(0, 5, 60).astype(float), rng.random(60) < 0.3
-    pairs = [(p > n) + 0.5 * (p == n) for p in scores[positive] for n in scores[~positive]]
-    assert critic_quality.auc(scores, positive) == pytest.approx(np.mean(pairs), abs=1e-12)
-    assert np.isnan(critic_quality.auc(scores, np.zeros(60, bool)))
-    assert np.isnan(critic_quality.auc(scores, np.ones(60, bool)))
-
-
-def test_rank_correlation_is_spearmans() -> None:
-    rng = np.random.default_rng(1)
-    x, y = rng.integers(0, 6, 40).astype(float), rng.normal(size=40)
-    expected = stats.spearmanr(x, y).statistic
-    assert critic_quality.rank_correlation(x, y) == pytest.approx(expected, abs=1e-12)
-    assert np.isnan(critic_quality.rank_correlation(np.ones(5), np.arange(5.0)))
-
-
-def episode(costs: list[float], q: list[float], terminated: bool) -> Episode:
-    steps = [(0.0, c, 0.0, np.nan, v, 0.0, 0.0) for c, v in zip(costs, q, strict=True)]
-    return Episode(steps, terminated, not terminated)
-
-
-def figures_of(*arguments: Any) -> dict[str, float]:
-    return critic_quality.critic_figures(critic_quality.judged_steps(*arguments))
-
-
-def test_critic_figures_by_hand() -> None:
-    # gamma 0.5: the horizon is 2 steps
-    first = episode([0.0, 0.0, 1.0], [0.1, 0.7, 0.9], terminated=True)
-    # steps 2 and 3 of the truncated one are left out: what would have come is not known
-    second = episode([0.0, 0.0, 0.0, 1.0], [0.2, np.nan, 9.0, 9.0], terminated=False)
-    influence = [np.array([1.0, 3.0, 0.5]), np.array([2.0, 0.0, 0.0, 0.0])]
-    found = figures_of([first, second], 0.5, influence)
-    truth = np.array([0.25, 0.5, 1.0, 0.125])
-    q = np.array([0.1, 0.7, 0.9, 0.2])
-    assert found["steps"] == 4
-    assert found["auc"] == 1.0  # positives: 0.7 and 0.9, negatives: 0.1 and 0.2
-    assert found["q_mean"] == pytest.approx(q.mean())
-    assert found["realised_mean"] == pytest.approx(truth.mean())
-    assert found["ratio"] == pytest.approx(q.mean() / truth.mean())
-    assert found["error_mean"] == pytest.approx(np.abs(q - truth).mean())
-    expected = stats.spearmanr([1.0, 3.0, 0.5, 2.0], np.abs(q - truth)).statistic
-    assert found["influence_error_correlation"] == pytest.approx(expected)
-
-
-def test_figures_without_cost_or_without_prediction() -> None:
-    calm = figures_of([episode([0.0] * 3, [0.1] * 3, True)], 0.5)
-    assert np.isnan(calm["auc"])
-    assert np.isnan(calm["ratio"])
-    assert figures_of([episode([1.0], [np.nan], True)], 0.5) == {}
-    assert figures_of([], 0.5) == {}
-
-
-def test_influence_is_taken_in_batches_and_put_back_in_order() -> None:
-    sizes = []
-
-    def values(obs: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
-        sizes.append(len(obs))
-        return {"influence": obs[:, 0] + action[:, 0]}
-
-    obs, action = np.arange(10.0)[:, None], np.full((10, 1), 0.5)
-    assert influence_of(values, obs, action, 4).tolist() == [i + 0.5 for i in range(10)]
-    assert sizes == [4, 4, 4]
 
 
 # ---------------------------------------------------------------- what stops it

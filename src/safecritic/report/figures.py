@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from safecritic.evaluation import calibration, cost_map, statistics
+from safecritic.evaluation import calibration, cost_map
 from safecritic.report import sections
 from safecritic.report.data import Study, title
 from safecritic.report.marks import (
@@ -21,7 +21,7 @@ from safecritic.report.marks import (
     ellipse,
 )
 from safecritic.run.curves import running_mean
-from safecritic.study.table import Run
+from safecritic.study.table import Run, summarise
 from safecritic.style import SOFT, Style, method_style
 
 GRID_POINTS = 160  # of a learning curve
@@ -185,9 +185,9 @@ def deployment(study: Study, task: str) -> Figure:
             means = np.array(
                 [np.mean([row[name] for row in run.deployment]) for run in runs], np.float64
             )
-            mean, error = statistics.mean_and_error(means)
-            bar = np.array([0.0 if np.isnan(error) else error])
-            centre = np.array([float(place)]), np.array([mean])
+            summary = summarise(means)
+            bar = np.nan_to_num(np.array([summary.standard_error]))
+            centre = np.array([float(place)]), np.array([summary.mean])
             marks.append(Points(*centre, style, title(method), 8.0, error=bar))
         if not marks:
             continue
@@ -222,15 +222,15 @@ def _cut(panel: Panel) -> None:
 
 def _mapped(study: Study, task: str) -> list[Run]:
     """A run for each method of the paper's figure, all of the least seed they share."""
-    found = {
-        method: {run.job.seed: run for run in study.of(method, task) if "cost_map" in run.measures}
+    by_method = [
+        {run.job.seed: run for run in study.of(method, task) if "cost_map" in run.measures}
         for method in MAPPED
-    }
-    found = {method: runs for method, runs in found.items() if runs}
-    if not found:
+    ]
+    by_method = [runs for runs in by_method if runs]
+    if not by_method:
         return []
-    shared = set.intersection(*(set(runs) for runs in found.values()))
-    return [runs[min(shared or runs)] for runs in found.values()]
+    shared = set.intersection(*(set(runs) for runs in by_method))
+    return [runs[min(shared or runs)] for runs in by_method]
 
 
 def _map_panel(name: str, values: np.ndarray, extent: float, note: str = "") -> Panel:
@@ -277,14 +277,14 @@ def instant_maps(study: Study, task: str) -> Figure:
         panels.append(_map_panel("truth", truth, extent, "cost of standing there"))
         inside = truth > 0
         for run in runs:
-            found = run.arrays["map/predicted"][0]
-            errors = cost_map.errors(found, truth, inside, 2 * extent / len(truth))
+            prediction = run.arrays["map/predicted"][0]
+            errors = cost_map.errors(prediction, truth, inside, 2 * extent / len(truth))
             note = (
                 f"gradient {errors.gradient_mse:.2f}, contrast {errors.contrast_error:.2f}, "
                 f"entropy {errors.entropy_error:.2f}"
             )
             panels.append(
-                _map_panel(f"{title(run.method)}, seed {run.job.seed}", found, extent, note)
+                _map_panel(f"{title(run.method)}, seed {run.job.seed}", prediction, extent, note)
             )
     caption = (
         "One scene, the car at rest at each cell, mean of four headings; every map scaled to "
@@ -302,9 +302,9 @@ def rolled_maps(study: Study, task: str) -> Figure:
     for part, name in (("rolled_truth", "what followed"), ("rolled_predicted", "Q_C")):
         for run in runs:
             extent = run.measures["cost_map"]["extent"]
-            found = run.arrays[f"map/{part}"][0]
-            note = f"from {found.min():.2f} to {found.max():.2f}"
-            panels.append(_map_panel(f"{title(run.method)}: {name}", found, extent, note))
+            values = run.arrays[f"map/{part}"][0]
+            note = f"from {values.min():.2f} to {values.max():.2f}"
+            panels.append(_map_panel(f"{title(run.method)}: {name}", values, extent, note))
     caption = (
         "The same scene, the car starting at rest and facing right. Above: the discounted cost of "
         "an episode of the deployed policy from each cell; below: Q_C of the policy's action there."
@@ -318,7 +318,7 @@ def rolled_maps(study: Study, task: str) -> Figure:
 
 
 @per_task
-def calibrated(study: Study, task: str) -> Figure:
+def calibration_curves(study: Study, task: str) -> Figure:
     """Reliability and risk-coverage of the influence, the steps of all seeds together."""
     reliable: list[Mark] = []
     risky: list[Mark] = []
@@ -361,15 +361,15 @@ def theorem(study: Study, task: str) -> Figure:
     says: list[Mark] = []
     ticks: list[int] = []
     for method in study.methods:
-        found = study.measured(method, task, "theorem")
-        if not found:
+        runs = study.measured(method, task, "theorem")
+        if not runs:
             continue
         style, label = method_style(method), title(method)
-        ticks = [check["m"] for check in found[0]]
+        ticks = [check["m"] for check in runs[0]]
         m = np.array(ticks, np.float64)
 
-        def mean(name: str, found: list = found) -> np.ndarray:
-            return np.mean([[check[name] for check in checks] for checks in found], axis=0)
+        def mean(name: str, runs: list = runs) -> np.ndarray:
+            return np.mean([[check[name] for check in checks] for checks in runs], axis=0)
 
         sides.append(Line(m, mean("left"), style._replace(dash="solid"), label, marked=True))
         sides.append(Line(m, mean("right"), Style(style.colour, "dot", width=1.2)))
@@ -409,11 +409,12 @@ def resources(study: Study) -> list[Figure]:
             "memory, MiB": lambda run: run.memory / 2**20,
         }
         for label, of in cells.items():
-            found = [
-                statistics.mean_and_error(np.array([of(run) for run in study.of(method, task)]))
+            summaries = [
+                summarise(np.array([of(run) for run in study.of(method, task)]))
                 for method in methods
             ]
-            height, error = (np.array(part) for part in zip(*found, strict=True))
+            height = np.array([summary.mean for summary in summaries])
+            error = np.array([summary.standard_error for summary in summaries])
             if np.isnan(height).all():
                 continue
             bars: list[Mark] = [Bars(place, height, styles, np.nan_to_num(error))]
@@ -430,7 +431,7 @@ FIGURES: dict[str, list[Function]] = {
     "Training": [curves, pareto],
     "Deployment": [deployment],
     "Cost maps": [cost_maps],
-    "Uncertainty": [calibrated, theorem],
+    "Uncertainty": [calibration_curves, theorem],
     "Time and memory": [resources],
 }
 

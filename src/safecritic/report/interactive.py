@@ -118,11 +118,11 @@ def _traces(mark: Any, suffix: str, seen: set[str]) -> list[dict[str, Any]]:
     trace: dict[str, Any]
     match mark:
         case Line():
-            found: list[dict[str, Any]] = []
+            band: list[dict[str, Any]] = []
             if mark.low is not None and mark.high is not None:
                 x = np.concatenate([mark.x, mark.x[::-1]])
                 y = np.concatenate([mark.high, mark.low[::-1]])
-                found.append(_fill(x, y, mark.style, 0.13, mark.label) | place)
+                band.append(_fill(x, y, mark.style, 0.13, mark.label) | place)
             style = {"color": mark.style.colour, "width": mark.style.width}
             trace = {
                 "type": "scatter",
@@ -132,7 +132,7 @@ def _traces(mark: Any, suffix: str, seen: set[str]) -> list[dict[str, Any]]:
                 "line": style | {"dash": mark.style.dash},
                 "marker": {"symbol": _symbol(mark.style), "size": 6},
             }
-            return [*found, trace | place | _named(mark.label, seen)]
+            return [*band, trace | place | _named(mark.label, seen)]
         case Points():
             trace = {
                 "type": "scatter",

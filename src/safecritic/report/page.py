@@ -49,7 +49,7 @@ def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) 
 <header>
 {_head(study)}
 </header>
-<nav><div>{links}{search}<span id="found" class="about"></span></div></nav>
+<nav><div>{links}{search}<span id="search-count" class="about"></span></div></nav>
 <main>
 {body}
 </main>

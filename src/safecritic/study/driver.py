@@ -18,7 +18,7 @@ from typing import Any
 
 from safecritic.run.folder import lock_folder
 from safecritic.run.processes import cores, worker_environment
-from safecritic.study import grid as study
+from safecritic.study import grid
 from safecritic.study.grid import Job
 
 RETRIES = 2  # of a run whose process was killed
@@ -59,7 +59,7 @@ class Driver:
         self.lines: queue.Queue[tuple[Progress, dict[str, Any]]] = queue.Queue()
         self.waiting: deque[Progress] = deque()
         for one in self.all:
-            if study.done(out, one.job):
+            if grid.done(out, one.job):
                 one.state, one.about = "done", {"step": one.job.steps}
             else:
                 self.waiting.append(one)
@@ -103,7 +103,7 @@ class Driver:
                 continue
             del self.running[slot]
             one.seconds = time.monotonic() - one.started
-            if code == 0 and study.done(self.out, one.job):
+            if code == 0 and grid.done(self.out, one.job):
                 one.state, one.about["step"] = "done", one.job.steps
             elif code < 0 and one.kills < RETRIES:
                 one.kills += 1
@@ -131,14 +131,14 @@ class Driver:
         for one in self.all:
             if one.rate and one.state != "failed":
                 rates.setdefault(one.job.method, []).append(one.rate)
-        known = [rate for found in rates.values() for rate in found]
+        known = [rate for method_rates in rates.values() for rate in method_rates]
         if not known:
             return None
         total = 0.0
         for one in self.all:
             if one.state in ("waiting", *ACTIVE):
-                found = rates.get(one.job.method, known)
-                total += max(one.job.steps - one.step, 0) / (sum(found) / len(found))
+                likely = rates.get(one.job.method, known)
+                total += max(one.job.steps - one.step, 0) / (sum(likely) / len(likely))
         return total / self.workers
 
     def stop(self) -> None:
@@ -153,7 +153,7 @@ def run(
     out: Path, jobs: list[Job], source: str, workers: int | None = None, show: Any = None
 ) -> list[Progress]:
     """Run what is not done yet; `show(driver, ended)` is called a few times a second."""
-    study.open_folder(out, jobs, source)
+    grid.open_folder(out, jobs, source)
     lock = lock_folder(out)
     workers = workers or cores()
     try:

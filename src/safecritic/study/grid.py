@@ -70,10 +70,10 @@ def find(name: str | Path) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    found = shipped().get(path.name if path.suffix else f"{path.name}.toml")
-    if found is None or path.parent != Path("."):
+    ours = shipped().get(path.name if path.suffix else f"{path.name}.toml")
+    if ours is None or path.parent != Path("."):
         raise StudyError(f"no study {str(name)!r}: not a file, nor one of {', '.join(shipped())}")
-    return found
+    return ours
 
 
 def read(path: Path) -> list[Job]:
@@ -99,12 +99,12 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
         for name in content.get(kind, {}):
             if name not in names:
                 raise StudyError(f"[{kind}.{name}] is not among the {kind}s: {', '.join(names)}")
-    found = [
+    jobs = [
         _job(content, method, task, seed) for seed in seeds for task in tasks for method in chosen
     ]
-    if len({job.name for job in found}) < len(found):
+    if len({job.name for job in jobs}) < len(jobs):
         raise StudyError("a method, task or seed is listed twice")
-    return found
+    return jobs
 
 
 def _job(content: dict[str, Any], method: str, task: str, seed: int) -> Job:
@@ -144,10 +144,10 @@ def _require_used(content: dict[str, Any], general: dict[str, Any]) -> None:
 
 
 def _listed(content: dict[str, Any], key: str, kind: type) -> list[Any]:
-    found = content.get(key)
-    if not isinstance(found, list) or not found or not all(type(x) is kind for x in found):
-        raise StudyError(f"{key} must be a list of one or more {kind.__name__}, got {found!r}")
-    return found
+    values = content.get(key)
+    if not isinstance(values, list) or not values or not all(type(x) is kind for x in values):
+        raise StudyError(f"{key} must be a list of one or more {kind.__name__}, got {values!r}")
+    return values
 
 
 def _task(name: str) -> str:
@@ -206,8 +206,8 @@ def trained(run: Path, job: Job) -> bool:
 
 def deployed(run: Path, job: Job) -> bool:
     """Whether its policy has been deployed for the episodes asked for."""
-    found = read_json(run / "evaluation.json")
-    return bool(found) and len(found["episodes"]) == job.deployment_episodes
+    evaluation = read_json(run / "evaluation.json")
+    return bool(evaluation) and len(evaluation["episodes"]) == job.deployment_episodes
 
 
 def measured(run: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from safecritic.run.folder import lock_folder, read_table
 from safecritic.run.processes import search_path, worker_environment
-from safecritic.study import grid as study
+from safecritic.study import grid
 from safecritic.study.driver import RETRIES, Driver, Progress
 from safecritic.study.grid import Job, StudyError
 
@@ -53,7 +53,7 @@ def run(out: Path, jobs: list[Job], source: str, address: str, show: Any = None)
     except ImportError:
         raise ImportError("ray is not installed: pip install 'safecritic[ray]'") from None
     out = out.resolve()
-    study.open_folder(out, jobs, source)
+    grid.open_folder(out, jobs, source)
     lock = lock_folder(out)
     try:
         about: Any = {"ignore_reinit_error": True, "log_to_driver": False, "logging_level": "error"}
@@ -99,7 +99,7 @@ def _end(driver: Driver, one: Progress, ray: Any, ref: Any) -> None:
         return
     if one.started:
         one.seconds = time.monotonic() - one.started
-    if code == 0 and study.done(driver.out, one.job):
+    if code == 0 and grid.done(driver.out, one.job):
         one.state, one.about["step"] = "done", one.job.steps
     else:
         one.state, one.error = "failed", driver.error_of(one, code)

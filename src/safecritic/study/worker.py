@@ -22,7 +22,7 @@ from safecritic.run.callbacks import BaseCallback
 from safecritic.run.episode import over_known
 from safecritic.run.folder import RunFolderError, finite, lock_folder, write_json
 from safecritic.run.processes import use_core
-from safecritic.study import grid as study
+from safecritic.study import grid
 from safecritic.study.grid import Job
 from safecritic.study.resources import note_memory
 
@@ -46,8 +46,9 @@ class Report(BaseCallback):
 def means(rows: list[dict[str, float]]) -> dict[str, float]:
     """Over the last episodes, where known."""
     names = ("reward", "cost", "success")
-    found = {name: over_known(np.mean, np.array([row[name] for row in rows])) for name in names}
-    return finite(found)
+    return finite(
+        {name: over_known(np.mean, np.array([row[name] for row in rows])) for name in names}
+    )
 
 
 def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
@@ -58,7 +59,7 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
     (run / "error.txt").unlink(missing_ok=True)
     wait_until_free(run)
     agent = None
-    if not study.trained(run, job):
+    if not grid.trained(run, job):
         if (run / "checkpoint").is_dir():
             agent = Agent.load(run)
         else:
@@ -76,13 +77,13 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
                 overwrite=fresh and (run / "config.json").is_file(),
             )
         note_memory(run)
-    if not (study.deployed(run, job) and study.measured(run)):
+    if not (grid.deployed(run, job) and grid.measured(run)):
         say(state="deploying")
         agent = agent or Agent.load(run)
-        found = agent.evaluate(job.deployment_episodes)
-        found.save(run / "evaluation.json")
+        evaluation = agent.evaluate(job.deployment_episodes)
+        evaluation.save(run / "evaluation.json")
         say(state="measuring")
-        measure_run(agent, found, run)
+        measure_run(agent, evaluation, run)
 
 
 def wait_until_free(run: Path, seconds: float = 20.0) -> None:
@@ -103,7 +104,7 @@ def main(out: Path, name: str, core: int) -> int:
     if core >= 0:
         use_core(core)  # before JAX counts the cores
     threading.Thread(target=_end_with_the_driver, daemon=True).start()
-    job = next(job for job in study.read_folder(out) if job.name == name)
+    job = next(job for job in grid.read_folder(out) if job.name == name)
 
     def say(**about: Any) -> None:
         print(json.dumps(about), flush=True)
