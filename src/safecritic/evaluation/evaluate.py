@@ -1,6 +1,8 @@
 """Run a trained policy as it is deployed: no exploration noise, screen on."""
 
-from dataclasses import dataclass, field
+import html
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import numpy as np
 from safecritic.evaluation.critic_quality import CriticSteps, critic_quality, critic_steps
 from safecritic.run.episode import Episode, episode_row, over_known
 from safecritic.run.folder import finite_or_none, write_json
+
+POLICY = "deployed: no exploration noise, screen on"
 
 
 class Policy:
@@ -48,7 +52,7 @@ def run_episode(
     return episode, np.stack(observations), np.stack(actions)
 
 
-@dataclass
+@dataclass(repr=False)
 class Evaluation:
     """Deployment episodes: a row for each, their means, and the quality of the safety critic."""
 
@@ -56,14 +60,48 @@ class Evaluation:
     means: dict[str, float]
     critic: dict[str, float]  # empty for a method without a safety critic
     seed: int
-    traces: list[Episode] = field(repr=False)  # the steps of each episode
-    steps: CriticSteps = field(repr=False)  # those on which Q_C can be compared with the outcome
-    observations: np.ndarray = field(repr=False)  # (N, O), adapted, of all steps
+    traces: list[Episode]  # the steps of each episode
+    steps: CriticSteps  # those on which Q_C can be compared with the outcome
+    observations: np.ndarray  # (N, O), adapted, of all steps
+    cost_limit: float | None = None
+
+    def __repr__(self) -> str:
+        lines = [f"  {name:<14}{text}" for name, text in self._summary().items()]
+        return "\n".join(["Evaluation", *lines])
+
+    def _repr_html_(self) -> str:
+        """Return a small table, as notebooks show it."""
+        rows = [
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in self._summary().items()
+        ]
+        return f"<table>{''.join(rows)}</table>"
+
+    def _summary(self) -> dict[str, str]:
+        """Return what a person looks for first; a number that does not exist is left out."""
+        limit = "" if self.cost_limit is None else f" (limit {self.cost_limit:g})"
+        last = self.seed + len(self.episodes) - 1
+        summary = {
+            "policy": POLICY,
+            "episodes": f"{len(self.episodes)}, seeds {self.seed} to {last}",
+            "reward": f"{self.means['reward']:.2f}",
+            "cost": f"{self.means['cost']:.2f}{limit}",
+        }
+        auc, ratio = (self.critic.get(name, math.nan) for name in ("auc", "ratio"))
+        numbers = {
+            "success": (self.means["success"], "{:.0%}"),
+            "AUC of Q_C": (auc, "{:.3f} (1 is best, 0.5 is chance)"),
+            "ratio of Q_C": (ratio, "{:.2f} (mean Q_C / realised discounted cost)"),
+        }
+        for name, (value, text) in numbers.items():
+            if not math.isnan(value):
+                summary[name] = text.format(value)
+        return summary
 
     def save(self, path: str | Path) -> None:
         """Write everything but the steps as JSON."""
         content = {
-            "policy": "deployed: no exploration noise, screen on",
+            "policy": POLICY,
             "seed": self.seed,
             "means": self.means,
             "safety_critic": self.critic,
@@ -88,7 +126,9 @@ def evaluate(
     ]
     influence = influence_of(values, obs, action, config.batch_size)
     steps = critic_steps(traces, config.gamma, influence)
-    return Evaluation(rows, mean_row(rows), critic_quality(steps), seed, traces, steps, obs)
+    return Evaluation(
+        rows, mean_row(rows), critic_quality(steps), seed, traces, steps, obs, config.cost_limit
+    )
 
 
 def mean_row(rows: list[dict[str, float]]) -> dict[str, float]:
