@@ -99,12 +99,12 @@ def test_the_training_table_is_the_mean_of_all_episodes_of_the_runs(finished: Pa
 
 def test_the_mark_is_where_intervals_do_not_overlap() -> None:
     two = summarise(np.array([1.0, 3.0]))  # 2 ± 1
-    assert tables.differs(two, data.Printed(4.0, 0.5)) == tables.DIFFERS
-    assert tables.differs(two, data.Printed(3.4, 0.5)) == ""
-    assert tables.differs(two, data.Printed(4.0, 5.0), episodes=100) == tables.DIFFERS
-    assert tables.differs(two, data.Printed(4.0, 5.0)) == ""
+    assert tables.differs(two, data.PaperValue(4.0, 0.5)) == tables.DIFFERS
+    assert tables.differs(two, data.PaperValue(3.4, 0.5)) == ""
+    assert tables.differs(two, data.PaperValue(4.0, 5.0), episodes=100) == tables.DIFFERS
+    assert tables.differs(two, data.PaperValue(4.0, 5.0)) == ""
     one = summarise(np.array([2.0]))  # no interval
-    assert tables.differs(one, data.Printed(9.0, 0.1)) == ""
+    assert tables.differs(one, data.PaperValue(9.0, 0.1)) == ""
 
 
 def test_the_papers_numbers_as_printed() -> None:

@@ -38,14 +38,14 @@ def draw_critic(evaluation: Evaluation, gamma: float, title: str, path: str | Pa
         episode = evaluation.traces[worst]
         steps = np.arange(len(episode.steps))
         followed = discounted_sums(episode.column("cost"), gamma)
-        right.plot(steps, followed, color=INK, linewidth=1.6, label="what followed")
+        right.plot(steps, followed, color=INK, linewidth=1.6, label="realised")
         right.plot(
             steps, episode.column("q_cost"), color=COLOURS["cost"], linewidth=1.6, label="Q_C"
         )
         costly = steps[episode.column("cost") > 0]
         right.plot(costly, np.zeros(len(costly)), "|", color=INK, markersize=9, label="cost")
         right.set_xlabel("step")
-        name = f"discounted cost in the costliest episode (number {worst})"
+        name = f"discounted cost in the costliest episode ({worst})"
         right.set_title(name, loc="left", fontsize=10.5)
         right.legend(frameon=False, fontsize=9)
         for axis in (left, right):

@@ -13,30 +13,31 @@ from safecritic.run.folder import read_json
 from safecritic.study.table import StudyTable, read_runs
 
 
-class Printed(NamedTuple):
-    """A number of the paper, with what it prints after the sign +-."""
+class PaperValue(NamedTuple):
+    """A number of the paper, with the number after its ± sign (NaN if there is none)."""
 
     mean: float
     spread: float
 
     def text(self, digits: int = 2) -> str:
+        """Return the number as the paper writes it."""
         spread = "" if np.isnan(self.spread) else f" ± {self.spread:.{digits}f}"
         return f"{self.mean:.{digits}f}{spread}"
 
 
 @dataclass
 class Study(StudyTable):
-    """A study's folder, read, with the paper's numbers."""
+    """A study as read from its folder, with the paper's numbers."""
 
     source: str = ""  # the file that described it
-    paper: dict[tuple[str, str, str, str], Printed] = field(default_factory=dict)
+    paper: dict[tuple[str, str, str, str], PaperValue] = field(default_factory=dict)
 
     def limit(self, task: str) -> float:
         """Return the cost limit of a task."""
         return float(self.on(task)[0].job.settings["cost_limit"])
 
-    def printed(self, table: str, method: str, task: str, metric: str) -> Printed | None:
-        """Return what the paper prints, or None if it prints nothing."""
+    def paper_value(self, table: str, method: str, task: str, metric: str) -> PaperValue | None:
+        """Return the paper's number, or None if it gives none."""
         return self.paper.get((table, method, task, metric))
 
 
@@ -51,12 +52,12 @@ def read(out: Path) -> Study:
     return Study(out, read_runs(out), source, read_paper())
 
 
-def read_paper() -> dict[tuple[str, str, str, str], Printed]:
+def read_paper() -> dict[tuple[str, str, str, str], PaperValue]:
     """Return the paper's Tables 1 to 4 by (table, method, task, metric)."""
     text = (resources.files("safecritic") / "report" / "paper.csv").read_text()
     paper = {}
     for row in csv.DictReader(text.splitlines()):
         spread = float(row["spread"]) if row["spread"] else float("nan")
         key = (row["table"], row["method"], row["task"], row["metric"])
-        paper[key] = Printed(float(row["mean"]), spread)
+        paper[key] = PaperValue(float(row["mean"]), spread)
     return paper

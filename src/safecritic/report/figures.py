@@ -1,4 +1,4 @@
-"""The figures of a report, as data (`marks`): what is drawn, not how."""
+"""The figures of a report as data (`marks`): what is drawn, not how."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -44,7 +44,7 @@ def per_task(draw: Callable[[Study, str], Figure]) -> Callable[[Study], list[Fig
 
 @per_task
 def curves(study: Study, task: str) -> Figure:
-    """Reward, cost and goals against steps: mean of the seeds and its standard error."""
+    """Draw reward, cost and goals over the steps: mean and standard error over seeds."""
     names = {"reward": "reward per episode", "cost": "cost per episode"}
     if any(np.nansum(run.episodes["success"]) > 0 for run in study.on(task)):
         names["goals"] = "goals reached so far"
@@ -83,11 +83,11 @@ def curves(study: Study, task: str) -> Figure:
         panels[0].yrange = (min(lows) - room, max(highs) + room)
     unfinished = any(not run.done for run in study.on(task))
     caption = (
-        "Running means of a run's episodes (a tenth of them, 5 to 100), then mean and standard "
-        "error over seeds. Dashed: the limit."
+        "Running means over the episodes of a run (over a tenth of them, at least 5 and at most "
+        "100), then mean and standard error over seeds. Dashed: the cost limit."
     )
     if unfinished:
-        caption += " Unfinished runs are drawn as far as they are."
+        caption += " Unfinished runs are drawn as far as they have come."
     return Figure(f"curves-{task}", f"Learning curves on {task}", caption, panels)
 
 
@@ -121,7 +121,7 @@ def _curve(runs: Sequence[Run], name: str, log: bool) -> Line:
 
 
 def pareto(study: Study) -> list[Figure]:
-    """Mean cost and reward of training, with the standard deviation over seeds as half axes."""
+    """Draw mean cost and reward of training, in ellipses of one standard deviation over seeds."""
     panels = []
     for task in study.tasks:
         marks: list[Mark] = []
@@ -150,8 +150,8 @@ def pareto(study: Study) -> list[Figure]:
             )
         )
     caption = (
-        "Means over all training episodes; ellipses: one standard deviation over seeds. Left and "
-        "up is better. Dashed: the limit."
+        "Means over all training episodes. Ellipses: one standard deviation over seeds. Up and to "
+        "the left is better. Dashed: the cost limit."
     )
     columns = min(3, max(len(panels), 1))
     return [Figure("pareto", "Reward against cost in training", caption, panels, columns)]
@@ -162,7 +162,7 @@ def pareto(study: Study) -> list[Figure]:
 
 @per_task
 def deployment(study: Study, task: str) -> Figure:
-    """Every deployment episode as a point, the mean of the seeds with its standard error."""
+    """Draw every deployment episode, and the mean and standard error over seeds."""
     names = {
         "reward": "reward",
         "cost": "cost",
@@ -198,15 +198,15 @@ def deployment(study: Study, task: str) -> Figure:
             _cut(panel)
         panels.append(panel)
     caption = (
-        "Points: episodes of the trained policies, without exploration, screen on; large: mean and "
-        "standard error over seeds. Dashed: the limit."
+        "Small points: episodes of the trained policies (no exploration noise, screen on). Large "
+        "points: mean and standard error over seeds. Dashed: the cost limit."
     )
     name = f"deployment-{task}"
     return Figure(name, f"Deployment on {task}", caption, panels, max(len(panels), 1))
 
 
 def _cut(panel: Panel) -> None:
-    """A few wild episodes must not flatten the rest; says how many are not seen."""
+    """Cut the axis so that a few wild episodes do not flatten the rest; note how many are cut."""
     points = [mark for mark in panel.marks if isinstance(mark, Points)]
     values = np.concatenate([mark.y for mark in points])
     means = [mark.y[0] + mark.error[0] for mark in points if mark.error is not None]
@@ -221,7 +221,7 @@ def _cut(panel: Panel) -> None:
 
 
 def _mapped(study: Study, task: str) -> list[Run]:
-    """A run for each method of the paper's figure, all of the least seed they share."""
+    """Return a run for each method of the paper's figure, with the lowest seed they share."""
     by_method = [
         {run.job.seed: run for run in study.of(method, task) if "cost_map" in run.measures}
         for method in MAPPED
@@ -268,7 +268,7 @@ def cost_maps(study: Study) -> list[Figure]:
 
 
 def instant_maps(study: Study, task: str) -> Figure:
-    """Truth, SC, CSC and USC in the first scene."""
+    """Draw the truth and the maps of SC, CSC and USC in the first scene."""
     runs = _mapped(study, task)
     panels = []
     if runs:
@@ -287,30 +287,31 @@ def instant_maps(study: Study, task: str) -> Figure:
                 _map_panel(f"{title(run.method)}, seed {run.job.seed}", prediction, extent, note)
             )
     caption = (
-        "One scene, the car at rest at each cell, mean of four headings; every map scaled to "
-        "[0, 1] by itself. Arrows: uphill, their length the root of the slope. Numbers: errors "
-        "against the truth in this scene."
+        "Q_C in one scene, with the car at rest in each cell, averaged over four headings. Every "
+        "map is scaled to [0, 1] by itself. Arrows point uphill; their length is the square root "
+        "of the slope. The numbers are a map's errors against the truth in this scene."
     )
     name = f"cost-maps-{task}"
     return Figure(name, f"Cost maps on {task}", caption, panels, max(len(panels), 1))
 
 
 def rolled_maps(study: Study, task: str) -> Figure:
-    """What followed when each method's policy was started at each cell, and what its Q_C says."""
+    """Draw what followed when each method's policy was started in each cell, and its Q_C."""
     runs = _mapped(study, task)
     panels = []
-    for part, name in (("rolled_truth", "what followed"), ("rolled_predicted", "Q_C")):
+    for part, name in (("rolled_truth", "realised cost"), ("rolled_predicted", "Q_C")):
         for run in runs:
             extent = run.measures["cost_map"]["extent"]
             values = run.arrays[f"map/{part}"][0]
             note = f"from {values.min():.2f} to {values.max():.2f}"
             panels.append(_map_panel(f"{title(run.method)}: {name}", values, extent, note))
     caption = (
-        "The same scene, the car starting at rest and facing right. Above: the discounted cost of "
-        "an episode of the deployed policy from each cell; below: Q_C of the policy's action there."
+        "The same scene, with the car starting at rest and facing right. Top: the discounted cost "
+        "that followed when the deployed policy was started in each cell. Bottom: Q_C of the "
+        "policy's action there."
     )
     name = f"cost-maps-discounted-{task}"
-    heading = f"Cost maps on {task} against what followed"
+    heading = f"Cost maps on {task} against the realised cost"
     return Figure(name, heading, caption, panels, max(len(runs), 1))
 
 
@@ -319,7 +320,7 @@ def rolled_maps(study: Study, task: str) -> Figure:
 
 @per_task
 def calibration_curves(study: Study, task: str) -> Figure:
-    """Reliability and risk-coverage of the influence, the steps of all seeds together."""
+    """Draw reliability and risk-coverage of the influence, the steps of all seeds together."""
     reliable: list[Mark] = []
     risky: list[Mark] = []
     for method in study.methods:
@@ -343,19 +344,21 @@ def calibration_curves(study: Study, task: str) -> Figure:
         risky.append(Line(np.array([0.0, 1.0]), flat, Style(SOFT, "dot", width=0.8)))
     panels = [
         Panel("reliability", reliable, "mean u of a tenth of the steps", "mean error"),
-        Panel("risk against coverage", risky, "share of the steps, least u first", "mean error"),
+        Panel("risk against coverage", risky, "share of the steps, lowest u first", "mean error"),
     ]
     caption = (
-        "Error is |Q_C - realised discounted cost| at the steps of the deployment episodes of all "
-        "seeds. Dotted, right: the order by the error itself (below) and the mean error (level)."
+        "The error is |Q_C - realised discounted cost| at the steps of the deployment episodes of "
+        "all seeds. Left: a rising line means that steps with a higher u have larger errors. "
+        "Right: mean error of the steps with the lowest u; dotted are the best order, by the error "
+        "itself (curve), and a random order (level)."
     )
     name = f"calibration-{task}"
-    return Figure(name, f"Does u know where Q_C errs? {task}", caption, panels, 2)
+    return Figure(name, f"Is the influence u high where Q_C is wrong? {task}", caption, panels, 2)
 
 
 @per_task
 def theorem(study: Study, task: str) -> Figure:
-    """Both sides of Theorem 1 against m, and where the bound says something."""
+    """Draw both sides of Theorem 1 over m, and how often the bound says something."""
     sides: list[Mark] = []
     holds: list[Mark] = []
     says: list[Mark] = []
@@ -376,16 +379,17 @@ def theorem(study: Study, task: str) -> Figure:
         holds.append(Line(m, 100 * mean("maxima_hold"), style, label, marked=True))
         says.append(Line(m, 100 * mean("says_something"), style, label, marked=True))
     panels = [
-        Panel("left (solid) and right side (dotted)", sides),
+        Panel("left side (solid), right side (dotted)", sides),
         Panel("% of states with a bound above 0", says, yrange=(-4, 104)),
-        Panel("% where the claim on maxima holds", holds, yrange=(-4, 104)),
+        Panel("% where the step on maxima holds", holds, yrange=(-4, 104)),
     ]
     for panel in panels:
         panel.xlabel, panel.xlog = "alternatives m", True
         panel.xticks = (ticks, [str(m) for m in ticks])
     caption = (
-        "Left side: how much larger the printed penalty is under uniform alternatives, mean over "
-        "states; right side: the bound the theorem claims, which loses log m."
+        "Left side: how much larger the paper's form of the penalty is with m uniform alternatives "
+        "than with m actions of the policy, mean over states. Right side: the theorem's bound, "
+        "from which log m is subtracted. Right panel: the step of the proof before that."
     )
     name = f"theorem-{task}"
     return Figure(name, f"Theorem 1 on trained critics, {task}", caption, panels, 3)
@@ -395,7 +399,7 @@ def theorem(study: Study, task: str) -> Figure:
 
 
 def resources(study: Study) -> list[Figure]:
-    """Milliseconds per step, and memory, of each method on each task."""
+    """Draw the time and the memory that a run of each method took on each task."""
     panels = []
     for task in study.tasks:
         methods = [method for method in study.methods if study.of(method, task)]
@@ -419,7 +423,10 @@ def resources(study: Study) -> list[Figure]:
                 continue
             bars: list[Mark] = [Bars(place, height, styles, np.nan_to_num(error))]
             panels.append(Panel(f"{task}: {label}", bars, xticks=ticks))
-    caption = "Means and standard errors over seeds, one core each. Steps differ: see the table."
+    caption = (
+        "Means and standard errors over seeds, one core for each run. Methods may differ in their "
+        "number of steps: see the table."
+    )
     return [Figure("resources", "Time and memory of a run", caption, panels, 2)]
 
 

@@ -1,4 +1,4 @@
-"""Figures for the page: the same marks as Plotly's traces and layout, in plain data."""
+"""Figures for the page: `marks` as the traces and layout that Plotly takes."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 
 def plotly(figure: Figure) -> dict[str, Any]:
-    """`data` and `layout`, ready for JSON."""
+    """Return `data` and `layout` of a figure, ready for JSON."""
     (rows, columns), maps = figure.shape, figure.has_maps
     height = round(rows * (1050 / columns + 75 if maps else 320)) + 60
     layout: dict[str, Any] = {
@@ -206,7 +206,7 @@ def _symbol(style: Style) -> str:
 
 
 def _named(label: str, seen: set[str]) -> dict[str, Any]:
-    """A method is listed once and switched on and off in all panels together."""
+    """List a method once; its legend entry switches it on and off in all panels."""
     if not label:
         return {"showlegend": False, "hoverinfo": "skip"}
     first = label not in seen
@@ -215,5 +215,5 @@ def _named(label: str, seen: set[str]) -> dict[str, Any]:
 
 
 def numbers(values: np.ndarray) -> list[float | None]:
-    """For JSON: six digits, None where a line is broken."""
+    """Return values for JSON: six digits, None where a line is broken."""
     return [float(f"{x:.6g}") if np.isfinite(x) else None for x in np.asarray(values, np.float64)]

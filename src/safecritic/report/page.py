@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it, Plotly too; it opens without a network."""
+"""The page: one HTML file that holds everything, Plotly too, and needs no network."""
 
 import html
 import json
@@ -15,15 +15,21 @@ from safecritic.report.tables import DIFFERS, WORDS, Table
 from safecritic.study.table import in_order
 
 LEGEND = (
-    "Ours are means ± standard error over seeds, with the interquartile mean (IQM) and its 95% "
-    f"bootstrap interval. <b>{DIFFERS}</b> marks where our mean ± standard error and the paper's "
-    "do not overlap. The paper's ± in its deployment table is the standard deviation of ten "
-    "episodes, so a root-tenth of it is compared. Click a method in a legend to hide it, twice to "
-    "see it alone."
+    "Our numbers are means ± standard errors over seeds, followed by the interquartile mean (IQM) "
+    f"with its 95% bootstrap interval. <b>{DIFFERS}</b> marks a number of ours that differs from "
+    "the paper's: mean ± standard error of the two do not overlap. In the paper's deployment table "
+    "± is the standard deviation over ten episodes, so it is divided by the root of ten first. "
+    "Click a method in a legend to hide it, double-click it to show it alone."
+)
+PAPER = (
+    "The paper: Bethell, Gerasimou, Calinescu, Imrie, “Safe But Not Sorry: Reducing "
+    "Over-Conservatism in Safety Critics via Uncertainty-Aware Modulation”, AAMAS 2026, "
+    "arXiv 2510.18478."
 )
 
 
 def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) -> None:
+    """Write the page."""
     import plotly as package
 
     drawn = {_id(figure): plotly(figure) for figure in figures}
@@ -53,6 +59,7 @@ def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) 
 <main>
 {body}
 </main>
+<footer><p class="about">{PAPER}</p></footer>
 <script type="application/json" id="figures">{data}</script>
 <script>{script}</script>
 <script>
@@ -72,7 +79,7 @@ def _head(study: Study) -> str:
     seeds = len({run.job.seed for run in study.runs})
     methods = ", ".join(title(method) for method in study.methods)
     about = f"{study.source}: {methods} on {', '.join(study.tasks)}; {seeds} seed"
-    about += f"{'s' * (seeds > 1)}; {done} of {len(study.runs)} runs done. Made by safecritic."
+    about += f"{'s' * (seeds > 1)}; {done} of {len(study.runs)} runs done. Made with safecritic."
     lines = [
         f"<h1>{html.escape(study.out.resolve().name)}</h1>",
         f'<p class="about">{html.escape(about)}</p>',
@@ -80,11 +87,11 @@ def _head(study: Study) -> str:
     if done < len(study.runs):
         text = f"This study is not finished: {len(study.runs) - done} runs are missing"
         text += f", {failed} of them failed" if failed else ""
-        lines.append(f'<p class="warning">{text}. Tables count finished runs alone.</p>')
+        lines.append(f'<p class="warning">{text}. Tables show finished runs only.</p>')
     few = min((len(study.of(m, t)) for m in study.methods for t in study.tasks), default=0)
     if few < 5:
-        text = f"{few or 'No'} finished run{'s' * (few != 1)} for some method and task"
-        text += ": intervals over so few seeds are wide, and often wrong."
+        text = f"Some method has {few or 'no'} finished run{'s' * (few != 1)} on some task"
+        text += ": intervals over fewer than five seeds are wide and unreliable."
         lines.append(f'<p class="warning">{text}</p>')
     lines.append(f"<p>{LEGEND}</p>")
     return "\n".join(lines)

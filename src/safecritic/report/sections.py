@@ -10,10 +10,10 @@ from typing import Any, Protocol, TypeVar
 from safecritic.study.table import in_order
 
 INTRODUCTIONS = {
-    "Training": "What it cost to learn, and what was earned meanwhile.",
+    "Training": "Reward and cost while learning, exploration included.",
     "Deployment": "The trained policies: no exploration noise, screen on.",
-    "Cost maps": "What the safety critic says of every place, against what is there.",
-    "Uncertainty": "Whether the influence points at the critic's errors, and Theorem 1 on numbers.",
+    "Cost maps": "What the safety critic predicts for each place, against what is true there.",
+    "Uncertainty": "Is the influence high where the critic is wrong, and does Theorem 1 hold?",
     "Time and memory": "",
     "Runs": "",
 }
@@ -34,7 +34,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def add(registry: dict[str, list[Function]], section: str, function: Function) -> None:
-    """Append a function to a section, which is made if it is new; refuse one that is there."""
+    """Append a function to a section, new or not; refuse a function that is already there."""
     for other, functions in registry.items():
         if function in functions:
             name = getattr(function, "__name__", function)

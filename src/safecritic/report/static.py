@@ -1,4 +1,4 @@
-"""Figures for print: PNG and PDF by Matplotlib."""
+"""Figures for print: `marks` drawn by Matplotlib as PNG and PDF."""
 
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def _draw(panel: Panel, axis: Any) -> None:
         axis.grid(axis="y", color=GRID, linewidth=0.8)
         axis.set_axisbelow(True)
     if not panel.marks:
-        axis.text(0.5, 0.5, "nothing yet", transform=axis.transAxes, ha="center", color=SOFT)
+        axis.text(0.5, 0.5, "no data yet", transform=axis.transAxes, ha="center", color=SOFT)
     for mark in panel.marks:
         _mark(mark, axis)
     limit = {"color": LIMIT.colour, "linewidth": LIMIT.width, "linestyle": DASHES[LIMIT.dash]}

@@ -1,10 +1,10 @@
-"""The tables of a report: of strings, so that page, CSV and LaTeX show the same cells.
+"""The tables of a report. Cells are text, so that the page, CSV and LaTeX show the same.
 
-Ours are means with standard errors over seeds, beside them the interquartile mean (IQM) with its
-bootstrap interval, beside that what the paper prints. `≠` marks where the two intervals, mean ±
-standard error, do not overlap. What follows the paper's ± is by its text the standard error over
-five runs; in its deployment tables it is the standard deviation of ten episodes (0.70 ± 2.10 is one
-episode of 7 among ten), so its standard error is taken as a root-tenth of it.
+Our numbers are means with standard errors over seeds, followed by the interquartile mean (IQM) with
+its bootstrap interval and by the paper's number. `≠` marks where the two intervals, mean ± standard
+error, do not overlap. The paper says that its ± is the standard error over five runs. In its
+deployment tables it must be the standard deviation over ten episodes (0.70 ± 2.10 is one episode of
+7 among ten), so there it is divided by the root of ten.
 """
 
 import csv
@@ -18,38 +18,42 @@ import numpy as np
 
 from safecritic.evaluation import statistics
 from safecritic.report import sections
-from safecritic.report.data import Printed, Study, title
+from safecritic.report.data import PaperValue, Study, title
 from safecritic.study.table import NONE, Summary, interval_text, number_text, summarise
 
 DIFFERS = "≠"
 WORDS = ("task", "method", "against", "run", "state")  # columns that are not numbers
-EPISODES = 10  # in the paper's deployment tables
+EPISODES = 10  # of a cell in the paper's deployment tables
 
 
 @dataclass
 class Table:
+    """A table as it is shown."""
+
     name: str  # of its files
     title: str
     caption: str
     header: list[str]
     rows: list[list[str]]
     section: str = ""
-    folded: bool = False  # long and for the few: opened on a click
+    folded: bool = False  # hidden until clicked: long, and of interest to few
     marks: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, column): best, worse
     links: dict[tuple[int, int], str] = field(default_factory=dict)  # to a folder
 
     @property
     def empty(self) -> bool:
+        """Whether there is nothing to show."""
         return not self.rows
 
     def write_csv(self, path: Path) -> None:
+        """Write header and cells as CSV."""
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(self.header)
             writer.writerows(self.rows)
 
     def write_latex(self, path: Path) -> None:
-        """Needs the package booktabs; best cells are bold."""
+        """Write a LaTeX table, which needs the package booktabs; best cells are bold."""
         columns = "l" * _labels(self) + "r" * (len(self.header) - _labels(self))
         lines = [
             r"\begin{table}",
@@ -73,7 +77,7 @@ class Table:
 
 
 def _labels(table: Table) -> int:
-    """How many columns are words."""
+    """Return the number of columns that are words."""
     return sum(name in WORDS for name in table.header)
 
 
@@ -96,14 +100,18 @@ def _latex(text: str) -> str:
 
 
 def differs(
-    summary: Summary, printed: Printed | None, episodes: int = 1, scale: float = 1.0
+    summary: Summary, theirs: PaperValue | None, episodes: int = 1, scale: float = 1.0
 ) -> str:
-    """Return the sign where the intervals, mean ± standard error, do not overlap."""
-    error = scale * summary.standard_error
-    if printed is None or math.isnan(error) or math.isnan(printed.spread):
+    """Return the mark if ours and the paper's mean ± standard error do not overlap.
+
+    `episodes` is the number over which the paper's ± is a standard deviation.
+    """
+    our_error = scale * summary.standard_error
+    if theirs is None or math.isnan(our_error) or math.isnan(theirs.spread):
         return ""
-    theirs = printed.spread / math.sqrt(episodes)
-    return DIFFERS if abs(scale * summary.mean - printed.mean) > error + theirs else ""
+    their_error = theirs.spread / math.sqrt(episodes)
+    apart = abs(scale * summary.mean - theirs.mean) > our_error + their_error
+    return DIFFERS if apart else ""
 
 
 # ---------------------------------------------------------------- the tables
@@ -158,9 +166,9 @@ def compared(
                 if column.iqm:
                     row.append(summary.iqm_text(column.digits, column.scale))
                 if column.metric:
-                    printed = study.printed(paper, method, task, column.metric)
-                    row.append(NONE if printed is None else printed.text(column.digits))
-                    row.append(differs(summary, printed, episodes, column.scale))
+                    theirs = study.paper_value(paper, method, task, column.metric)
+                    row.append(NONE if theirs is None else theirs.text(column.digits))
+                    row.append(differs(summary, theirs, episodes, column.scale))
             table.rows.append(row)
         for column, at, values in zip(columns, places, zip(*means, strict=True), strict=False):
             known = [value for value in values if not math.isnan(value)]
@@ -173,40 +181,45 @@ def compared(
 
 
 def training_table(study: Study, folder: Path) -> Table:
+    """Make the paper's Table 1."""
     return compared(
         study,
         "training",
         "Table 1: training",
-        "Reward and undiscounted cost of an episode, over all training episodes, warm-up and "
-        "exploration included. Best of a task in bold.",
+        "Reward and cost of an episode (undiscounted sums), averaged over all training episodes of "
+        "a run, warm-up and exploration included. The best mean on each task is in bold.",
         [Column("reward", "reward", "reward", max), Column("cost", "cost", "cost", min)],
         "training",
     )
 
 
 def late_table(study: Study, folder: Path) -> Table:
+    """Make a table of the end of training."""
     return compared(
         study,
         "late",
         "The end of training",
-        "The last 100 training episodes, exploration included. Not in the paper.",
+        "The same for the last 100 training episodes of each run, exploration included. The paper "
+        "has no such table.",
         [
             Column("reward", "late_reward", best=max),
             Column("cost", "late_cost", best=min),
             Column("success %", "late_success", best=max, digits=1, scale=100.0),
         ],
-        "",
     )
 
 
 def deployment_table(study: Study, folder: Path) -> Table:
+    """Make the paper's Table 3."""
     return compared(
         study,
         "deployment",
         "Table 3: deployment",
-        "Trained policies without exploration, screen on, the same scenes for all. Contacts are "
-        "the cost in whole contacts, the paper's unit in this table; distance is that to the edge "
-        "of the nearest hazard in metres. The paper deploys one policy for ten episodes.",
+        "The trained policies without exploration noise, with the screen on, all in the same "
+        "scenes. Contacts: the cost of an episode counted in contacts, the unit of the paper's "
+        "table. Cost: the same in the task's own unit. Distance: from the car to the edge of the "
+        "nearest hazard in metres, mean over an episode. The paper deploys one policy for ten "
+        "episodes.",
         [
             Column("reward", "deployed_reward", "reward", max),
             Column("contacts", "deployed_contacts", "cost", min),
@@ -219,12 +232,13 @@ def deployment_table(study: Study, folder: Path) -> Table:
 
 
 def success_table(study: Study, folder: Path) -> Table:
+    """Make the paper's Table 4."""
     table = compared(
         study,
         "success",
         "Table 4: success in deployment",
-        "Share of the deployment episodes that reach the goal. Below 100% is shaded. The paper "
-        "prints no interval, so nothing is marked.",
+        "Share of the deployment episodes that reach the goal; shaded where it is below 100%. The "
+        "paper gives no ± here, so differences are not marked.",
         [Column("success %", "deployed_success", "success", digits=1, scale=100.0)],
         "deployment",
     )
@@ -245,35 +259,44 @@ MAP_ERRORS = {
 
 
 def instant_map_table(study: Study, folder: Path) -> Table:
-    """Against the cost of standing there, as in the paper's Table 2, which has CarGoal2 alone."""
+    """Make the paper's Table 2."""
     return compared(
         study,
         "cost-maps-instant",
-        "Table 2: cost maps against the cost of standing there",
-        "Q_C of the car at rest at each cell of a grid, mean of four headings, against the "
-        "cost of standing there for one step; both scaled to [0, 1], gradients per metre; mean "
-        "of five scenes. Less is better. The paper has CarGoal2 alone.",
+        "Table 2: cost maps against the immediate cost",
+        "A cost map is Q_C with the car at rest in each cell of a grid, averaged over four "
+        "headings. Here it is compared with the cost of standing in that cell for one step, both "
+        "scaled to [0, 1]. Gradient MSE: squared difference of the slopes, per metre. Contrast "
+        "error: how much more, or less, costly places stand out. Entropy error: how much more, or "
+        "less, the map is spread out. Means over five scenes; smaller is better. The paper gives "
+        "CarGoal2 only.",
         [Column(text, f"cost_map/instant/{key}", key, min) for key, text in MAP_ERRORS.items()],
         "cost_map",
     )
 
 
 def discounted_map_table(study: Study, folder: Path) -> Table:
+    """Make a table of cost maps against what Q_C is trained to predict."""
     return compared(
         study,
         "cost-maps-discounted",
-        "Cost maps against what followed",
-        "The same against the discounted cost of an episode of the deployed policy from each "
-        "cell, one scene and one heading. Not in the paper.",
+        "Cost maps against the realised cost",
+        "The same errors against what Q_C is trained to predict: the discounted cost that followed "
+        "when the deployed policy was started in each cell. One scene, one heading. The paper has "
+        "no such table.",
         [Column(text, f"cost_map/discounted/{key}", "", min) for key, text in MAP_ERRORS.items()],
     )
 
 
 def calibration_table(study: Study, folder: Path) -> Table:
+    """Make a table of how well the influence ranks the errors of Q_C."""
     caption = (
-        "Does the influence u know where Q_C errs? Error is |Q_C - realised discounted cost| at "
-        "the steps of the deployment episodes. Risk area: mean error over all coverages, the least "
-        "u first; excess is 0 for the order by the error itself and 1 for chance."
+        "Is the influence u high where Q_C is wrong? The error is |Q_C - realised discounted cost| "
+        "at the steps of the deployment episodes. Rank correlation: Spearman's, between u and the "
+        "error. Risk area: the mean error of the steps with the lowest u, averaged over all shares "
+        "of the steps; beside it the same for a random order and for the order by the error itself "
+        "(oracle). Excess: (risk area - oracle) / (random - oracle), so 0 is perfect and 1 is "
+        "chance."
     )
     columns = [
         Column("rank correlation", "calibration/rank_correlation"),
@@ -286,7 +309,7 @@ def calibration_table(study: Study, folder: Path) -> Table:
 
 
 def improvement_table(study: Study, folder: Path) -> Table:
-    """Of the last of the methods, USC if it is there, over each other."""
+    """Compare the last of the methods, USC if it is there, with each other one."""
     columns = {
         "training reward": ("reward", 1.0),
         "training cost": ("cost", -1.0),
@@ -297,8 +320,9 @@ def improvement_table(study: Study, folder: Path) -> Table:
     chosen = study.methods[-1] if study.methods else ""
     name = title(chosen) if chosen else NONE
     caption = (
-        f"Chance that a run of {name} is better than a run of the other method (more reward, less "
-        "cost), ties counting half, with its 95% bootstrap interval over seeds. 0.5: no difference."
+        f"Probability that a run of {name} does better than a run of the other method (higher "
+        "reward, lower cost), ties counting half, with its 95% bootstrap interval over seeds. 0.5 "
+        f"means no difference, 1 that {name} always does better."
     )
     table = Table(
         "improvement", f"Is {name} better?", caption, ["task", "against", "n", *columns], []
@@ -331,13 +355,16 @@ THEOREM = {
 
 
 def theorem_table(study: Study, folder: Path) -> Table:
+    """Make a table of both sides of Theorem 1, for each m."""
     caption = (
-        "Is the conservative penalty larger with m uniform alternatives than with the policy's own "
-        "(left: the mean gap), and by at least the claimed bound (right)? Shares of the states met "
-        "in deployment, means over runs with standard errors. Premise: there is a threshold that "
-        "the policy's actions exceed less often. Where right is not above 0 the bound is empty. "
-        "Maxima hold: the claim on expected maxima before log m is subtracted. Mirrored: the form "
-        "of the penalty that is trained with by default."
+        "Theorem 1 says that the conservative penalty is larger with m uniform alternatives than "
+        "with m actions of the policy, by at least a bound. Left: the mean difference of the "
+        "penalties; right: the mean bound; columns in % are shares of the states, which were met "
+        "in deployment. Premise: there is a threshold of Q_C that uniform actions exceed more "
+        "often than the policy's. Where right is not above 0 the bound says nothing. Maxima hold: "
+        "the step of the proof about expected maxima, before log m is subtracted. Mirrored left: "
+        "the difference for the form of the penalty that is our default. Means over runs with "
+        "standard errors."
     )
     header = ["task", "method", "n", "m", *THEOREM.values()]
     table = Table("theorem", "Theorem 1 on trained critics", caption, header, [], folded=True)
@@ -355,9 +382,11 @@ def theorem_table(study: Study, folder: Path) -> Table:
 
 
 def resources_table(study: Study, folder: Path) -> Table:
+    """Make a table of the time and memory that training took."""
     caption = (
-        "Training alone, on one core for each run, compilation and what else the machine did "
-        "included. Memory is the peak of the run's process, and of the largest it started."
+        "Training only, one core for each run. Times include compilation, and grow with whatever "
+        "else the machine was doing. Memory is the peak of the run's process plus that of the "
+        "largest process it started."
     )
     header = ["task", "method", "n", "steps", "minutes", "steps/s", "memory, MiB"]
     table = Table("resources", "Time and memory", caption, header, [])
@@ -379,11 +408,12 @@ def resources_table(study: Study, folder: Path) -> Table:
 
 
 def runs_table(study: Study, folder: Path) -> Table:
-    """Every run with a link to its folder, relative to where the page lies."""
+    """Make a table of every run, with a link to its folder relative to the page's."""
     header = ["run", "method", "task", "seed", "state", "reward", "cost", "success %"]
     header += ["deployed reward", "deployed cost", "deployed success %"]
     caption = (
-        "The last 100 training episodes, then the deployment. A run's name leads to its folder."
+        "Means over the last 100 training episodes, then over the deployment episodes. Click a "
+        "run's name to open its folder."
     )
     table = Table("runs", "All runs", caption, header, [])
     names = ("reward", "cost", "success")

@@ -1,7 +1,7 @@
-"""Runs a study's jobs in worker processes, one core each, with a live table.
+"""Run a study's jobs in worker processes on this machine, one core each.
 
 A run that fails is reported with its error and does not stop the rest; one whose process was killed
-is started again from its checkpoint. Ctrl-C lets the workers save and says how to go on.
+is started again from its checkpoint. Ctrl-C lets the workers save their runs first.
 """
 
 import json
@@ -21,17 +21,17 @@ from safecritic.run.processes import cores, worker_environment
 from safecritic.study import grid
 from safecritic.study.grid import Job
 
-RETRIES = 2  # of a run whose process was killed
+RETRIES = 2  # for a run whose process was killed
 ACTIVE = ("running", "deploying", "measuring")
 
 
 @dataclass
 class Progress:
-    """What is known of one job."""
+    """The state of one job."""
 
     job: Job
     state: str = "waiting"  # running, deploying, measuring, done, failed
-    about: dict[str, float] = field(default_factory=dict)
+    about: dict[str, float] = field(default_factory=dict)  # step, recent reward, cost, success
     started: float = 0.0
     seconds: float = 0.0
     first_step: int = 0
@@ -40,17 +40,18 @@ class Progress:
 
     @property
     def step(self) -> int:
+        """The environment steps done."""
         return int(self.about.get("step", 0))
 
     @property
     def rate(self) -> float | None:
-        """Steps per second of this process."""
+        """The steps per second of this process; None if too little is known."""
         seconds = self.seconds or (time.monotonic() - self.started if self.started else 0.0)
         return (self.step - self.first_step) / seconds if seconds > 5 and self.step else None
 
 
 class Driver:
-    """One study on this machine."""
+    """The jobs of one study: waiting, running on a core, or ended."""
 
     def __init__(self, out: Path, jobs: list[Job], workers: int):
         self.out, self.workers = out, workers
@@ -65,6 +66,7 @@ class Driver:
                 self.waiting.append(one)
 
     def start(self, one: Progress, slot: int) -> None:
+        """Start a worker for a job."""
         core = slot if self.workers <= cores() else -1
         command = [sys.executable, "-m", "safecritic.study.worker"]
         command += [str(self.out), one.job.name, str(core)]
@@ -89,7 +91,7 @@ class Driver:
                 continue  # something a library printed
 
     def tick(self) -> list[Progress]:
-        """Take in what happened, start what can be started; the jobs that ended."""
+        """Read what the workers report, start waiting jobs, and return those that ended."""
         while not self.lines.empty():
             one, about = self.lines.get()
             one.state = about.pop("state", one.state)
@@ -119,14 +121,14 @@ class Driver:
         return ended
 
     def error_of(self, one: Progress, code: int) -> str:
-        """The last line of what the run left, or how its process ended."""
+        """Return the last line of the run's error.txt, or else how its process ended."""
         file = self.out / "runs" / one.job.name / "error.txt"
         if file.is_file():
             return file.read_text().strip().splitlines()[-1]
         return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
     def left(self) -> float | None:
-        """Seconds to the end, from the rates seen so far; None if nothing is known yet."""
+        """Return the seconds left, from the rates so far; None if nothing is known yet."""
         rates: dict[str, list[float]] = {}
         for one in self.all:
             if one.rate and one.state != "failed":
@@ -142,7 +144,7 @@ class Driver:
         return total / self.workers
 
     def stop(self) -> None:
-        """Let the workers save what they have."""
+        """Interrupt the workers, which save their runs, and wait for them."""
         for _, process in self.running.values():
             process.send_signal(signal.SIGINT)
         for _, process in self.running.values():
@@ -152,7 +154,7 @@ class Driver:
 def run(
     out: Path, jobs: list[Job], source: str, workers: int | None = None, show: Any = None
 ) -> list[Progress]:
-    """Run what is not done yet; `show(driver, ended)` is called a few times a second."""
+    """Run the jobs that are not done; call `show(driver, ended)` a few times a second."""
     grid.open_folder(out, jobs, source)
     lock = lock_folder(out)
     workers = workers or cores()

@@ -207,7 +207,7 @@ class StudyTable:
         return [run for (_, name), runs in self.groups.items() if name == task for run in runs]
 
     def of(self, method: str, task: str, done: bool = True) -> list[Run]:
-        """Return the finished runs of a method on a task; all of them unless `done`."""
+        """Return the finished runs of a method on a task; all of them with `done=False`."""
         return [run for run in self.groups.get((method, task), []) if run.done or not done]
 
     def measured(self, method: str, task: str, name: str) -> list[Any]:
@@ -268,9 +268,9 @@ class StudyTable:
         return tables
 
 
-def read(out: Path) -> StudyTable:
+def read(out: str | Path) -> StudyTable:
     """Read the runs of a study's folder, in whatever state they are."""
-    return StudyTable(out, read_runs(out))
+    return StudyTable(Path(out), read_runs(Path(out)))
 
 
 def read_runs(out: Path) -> list[Run]:

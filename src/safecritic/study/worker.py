@@ -2,8 +2,8 @@
 
     python -m safecritic.study.worker STUDY NAME CORE
 
-Lines on standard output tell how far it is, as JSON. It ends when its standard input closes, so no
-worker outlives a driver that was killed. What went wrong is left in the run's `error.txt`.
+It reports its progress as lines of JSON on standard output. It ends when its standard input closes,
+so no worker outlives a driver that was killed. An error is written to the run's `error.txt`.
 """
 
 import json
@@ -27,8 +27,8 @@ from safecritic.study.grid import Job
 from safecritic.study.resources import note_memory
 
 
-class Report(BaseCallback):
-    """Says how far the run is, about once a second, and ends it after its episodes."""
+class ReportProgress(BaseCallback):
+    """Reports the run's progress about once a second, and ends it after its episodes."""
 
     def __init__(self, say: Any, train_episodes: int | None):
         super().__init__()
@@ -38,13 +38,13 @@ class Report(BaseCallback):
         now = time.monotonic()
         if now >= self.next:
             self.next = now + 1.0
-            self.say(step=self.num_timesteps, **means(self.model.recent_episodes))
+            self.say(step=self.num_timesteps, **recent_means(self.model.recent_episodes))
         limit = self.train_episodes
         return limit is None or self.model.training.episodes < limit
 
 
-def means(rows: list[dict[str, float]]) -> dict[str, float]:
-    """Over the last episodes, where known."""
+def recent_means(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Return reward, cost and success over the last episodes, where known."""
     names = ("reward", "cost", "success")
     return finite(
         {name: over_known(np.mean, np.array([row[name] for row in rows])) for name in names}
@@ -52,7 +52,7 @@ def means(rows: list[dict[str, float]]) -> dict[str, float]:
 
 
 def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
-    """Bring the job to its end from wherever it is."""
+    """Do what is left of a job: train, deploy, measure."""
     from safecritic.api import CLASSES, Agent
 
     run = out / "runs" / job.name
@@ -66,13 +66,13 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
             agent = CLASSES[job.method](job.task, seed=job.seed, **job.settings)
         finished = agent.training.episodes >= (job.train_episodes or float("inf"))
         if finished or agent.num_timesteps >= job.steps:
-            # stopped after its last checkpoint and before its summary
+            # it was stopped between its last checkpoint and its summary
             write_json(run / "summary.json", agent.summary())
         else:
             fresh = agent.run_folder is None
             agent.learn(
                 job.steps - agent.num_timesteps,
-                callback=Report(say, job.train_episodes),
+                callback=ReportProgress(say, job.train_episodes),
                 out=run,
                 overwrite=fresh and (run / "config.json").is_file(),
             )
@@ -87,7 +87,7 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
 
 
 def wait_until_free(run: Path, seconds: float = 20.0) -> None:
-    """The worker of a driver that was just killed may take a moment to end."""
+    """Wait for the worker of a driver that was just killed, which may take a moment to end."""
     end = time.monotonic() + seconds
     while run.is_dir() and time.monotonic() < end:
         try:
@@ -101,6 +101,7 @@ def wait_until_free(run: Path, seconds: float = 20.0) -> None:
 
 
 def main(out: Path, name: str, core: int) -> int:
+    """Run one job, on a core of its own unless `core` is -1; return the exit code."""
     if core >= 0:
         use_core(core)  # before JAX counts the cores
     threading.Thread(target=_end_with_the_driver, daemon=True).start()
@@ -124,7 +125,7 @@ def main(out: Path, name: str, core: int) -> int:
 
 
 def _end_with_the_driver() -> None:
-    # not through sys.stdin, whose lock the interpreter wants when it ends
+    # not through sys.stdin, whose lock the interpreter needs when it ends
     while os.read(0, 1024):
         continue
     os._exit(137)
