@@ -8,7 +8,7 @@ import pytest
 from safecritic.report import data, figures, tables
 from safecritic.report.build import build
 from safecritic.report.marks import Figure, Line, Panel
-from study_by_hand import write_study
+from studies import write_study
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from safecritic.study import table
-from study_by_hand import write_study
+from studies import write_study
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from safecritic.study.table import in_order
 
 LEGEND = (
     "Our numbers are means ± standard errors over seeds, followed by the interquartile mean (IQM) "
-    f"with its 95% bootstrap interval. <b>{DIFFERS}</b> marks a number of ours that differs from "
-    "the paper's: mean ± standard error of the two do not overlap. In the paper's deployment table "
-    "± is the standard deviation over ten episodes, so it is divided by the root of ten first. "
-    "Click a method in a legend to hide it, double-click it to show it alone."
+    f"with its 95% bootstrap interval. <b>{DIFFERS}</b> marks where our mean ± standard error and "
+    "the paper's do not overlap. In the paper's deployment table ± is the standard deviation over "
+    "ten episodes, so it is divided by the root of ten first. Click a method in a legend to hide "
+    "it, double-click it to show it alone."
 )
 PAPER = (
     "The paper: Bethell, Gerasimou, Calinescu, Imrie, “Safe But Not Sorry: Reducing "
@@ -90,7 +90,8 @@ def _head(study: Study) -> str:
         lines.append(f'<p class="warning">{text}. Tables show finished runs only.</p>')
     few = min((len(study.of(m, t)) for m in study.methods for t in study.tasks), default=0)
     if few < 5:
-        text = f"Some method has {few or 'no'} finished run{'s' * (few != 1)} on some task"
+        count = f"only {few}" if few else "no"
+        text = f"Some method has {count} finished run{'s' * (few != 1)} on some task"
         text += ": intervals over fewer than five seeds are wide and unreliable."
         lines.append(f'<p class="warning">{text}</p>')
     lines.append(f"<p>{LEGEND}</p>")
