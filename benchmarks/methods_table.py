@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from safecritic.evaluation import statistics
 from safecritic.methods import METHODS
 from safecritic.study import driver as study_driver
 from safecritic.study import grid as study
@@ -38,8 +37,8 @@ COLUMNS = {
 def cell(rows: list[tables.Row], name: str) -> str:
     """Mean and standard error."""
     scale, digits = (100.0, 1) if "success" in name else (1.0, 2)
-    mean, error = statistics.mean_and_error(np.array([row[name] for row in rows]))
-    return "" if np.isnan(mean) else f"{scale * mean:.{digits}f} ± {scale * error:.{digits}f}"
+    summary = tables.summarise(np.array([row[name] for row in rows]))
+    return summary.mean_text(digits, scale) if summary.n else ""
 
 
 def ratio(out: Path, rows: list[tables.Row]) -> str:
@@ -58,9 +57,11 @@ def print_table(out: Path) -> None:
     header = ["method", "steps", *COLUMNS, "Q_C / realised (least seed)", "u against error"]
     print("\nmean ± standard error over seeds\n| " + " | ".join(header) + " |")
     print("|---" * len(header) + "|")
-    everything = tables.runs_table(out)
-    for method in dict.fromkeys(row["method"] for row in everything):
-        rows = [row for row in everything if row["method"] == method]
+    table = tables.read(out)
+    for method in table.methods:
+        rows = [run.row for task in table.tasks for run in table.of(method, task)]
+        if not rows:
+            continue
         cells = [cell(rows, name) for name in COLUMNS.values()]
         cells += [ratio(out, rows), cell(rows, "critic_influence_error_correlation")]
         print(f"| {method} | {rows[0]['steps']:,} | {' | '.join(cells)} |")

@@ -27,7 +27,7 @@ import numpy as np
 from safecritic import methods
 from safecritic.agents.interface import EnvSpec
 from safecritic.agents.settings import flatten
-from safecritic.evaluation.critic_quality import episode_figures
+from safecritic.evaluation.critic_quality import episode_critic_quality
 from safecritic.evaluation.evaluate import Evaluation, Policy, evaluate
 from safecritic.run import checkpoint
 from safecritic.run.callbacks import Progress, as_callback
@@ -76,7 +76,9 @@ class Agent:
         if method.on_policy:
             self.training = OnPolicyTraining(env, functions, config, spec, seed, environment["id"])
         else:
-            self.training = OffPolicyTraining(env, functions, config, spec, seed, episode_figures)
+            self.training = OffPolicyTraining(
+                env, functions, config, spec, seed, episode_critic_quality
+            )
         self.run_folder: Path | None = None  # the run folder this agent writes to
         self._tables: dict[str, int] | None = None  # how long its tables are to be cut on resume
         self._policies: dict[bool, tuple[int, Policy]] = {}

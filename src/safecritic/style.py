@@ -1,6 +1,8 @@
-"""Colours and lines that every picture shares."""
+"""Colours and lines that every picture shares, and one look for every method."""
 
-from typing import Any
+import functools
+import itertools
+from typing import Any, NamedTuple
 
 INK, SOFT, GRID = "#1f2430", "#6b7280", "#e5e7eb"
 STYLE: dict[Any, Any] = {
@@ -14,3 +16,43 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
 }
 COLOURS = {"reward": "#0072b2", "cost": "#d55e00", "success": "#009e73", "multiplier": "#7b4fa3"}
+
+
+class Style(NamedTuple):
+    """The look of a line and its points."""
+
+    colour: str
+    dash: str = "solid"  # solid, dash, dot, dashdot
+    marker: str = "circle"  # circle, square, diamond, triangle, cross
+    width: float = 1.8
+
+
+PLAIN = Style(INK)
+LIMIT = Style(INK, "dash", width=1.2)
+
+# The colours of Okabe and Ito, which stay apart for the common kinds of colour blindness; dash and
+# marker are for print without colours.
+STYLES = {
+    "ddpg": Style("#8c8c8c", "dot", "circle"),
+    "pid-lag": Style("#56b4e9", "dashdot", "square"),
+    "cpo": Style("#0072b2", "dash", "diamond"),
+    "rcpo": Style("#cc79a7", "dot", "triangle"),
+    "sc": Style("#e69f00", "dashdot", "square"),
+    "csc": Style("#d55e00", "dash", "diamond"),
+    "usc-nr": Style("#009e73", "solid", "triangle"),
+    "usc": Style("#000000", "solid", "circle", 2.4),
+}
+
+# in turn for methods without a look of their own: colours and markers that none above combines
+_SPARE_COLOURS = ("#7b4fa3", "#8c564b", "#b8a800", "#1b7837", "#e7298a", "#4d4dff")
+_SPARE = itertools.cycle(
+    Style(colour, dash, marker)
+    for dash, marker in (("solid", "cross"), ("dash", "square"), ("dashdot", "triangle"))
+    for colour in _SPARE_COLOURS
+)
+
+
+@functools.cache
+def method_style(name: str) -> Style:
+    """Return the look of a method, the same wherever it is drawn; a spare one if it has none."""
+    return STYLES.get(name) or next(_SPARE)

@@ -8,12 +8,12 @@ from safecritic.evaluation import calibration
 
 def test_risk_coverage_by_hand():
     """Errors 1, 3, 2 in the order of u: risks 1, 2, 2; the oracle's 1, 1.5, 2."""
-    found = calibration.risk_coverage(np.array([0.2, 0.9, 0.4]), np.array([1.0, 2.0, 3.0]))
-    np.testing.assert_allclose(found.coverage, [1 / 3, 2 / 3, 1])
-    np.testing.assert_allclose(found.risk, [1, 2, 2])
-    assert found.area == pytest.approx(5 / 3)
-    assert (found.random, found.oracle) == (2.0, 1.5)
-    assert found.excess == pytest.approx((5 / 3 - 1.5) / 0.5)
+    curve = calibration.risk_coverage(np.array([0.2, 0.9, 0.4]), np.array([1.0, 2.0, 3.0]))
+    np.testing.assert_allclose(curve.coverage, [1 / 3, 2 / 3, 1])
+    np.testing.assert_allclose(curve.risk, [1, 2, 2])
+    assert curve.area == pytest.approx(5 / 3)
+    assert (curve.random, curve.oracle) == (2.0, 1.5)
+    assert curve.excess == pytest.approx((5 / 3 - 1.5) / 0.5)
 
 
 def test_the_oracle_has_excess_0_chance_1_and_the_reverse_more():
@@ -27,18 +27,18 @@ def test_the_oracle_has_excess_0_chance_1_and_the_reverse_more():
 def test_ties_know_nothing():
     """A constant u is chance, whatever the order of the steps."""
     error = np.array([3.0, 1.0, 2.0])
-    found = calibration.risk_coverage(np.ones(3), error)
-    assert found.area == found.random == 2.0
-    assert found.excess == 1.0
+    curve = calibration.risk_coverage(np.ones(3), error)
+    assert curve.area == curve.random == 2.0
+    assert curve.excess == 1.0
     assert np.isnan(calibration.risk_coverage(np.arange(3), np.ones(3)).excess)
 
 
 def test_reliability_by_hand():
     u = np.array([0.1, 0.4, 0.2, 0.3, 0.5])
-    found = calibration.reliability(u, np.array([1.0, 4.0, 2.0, 3.0, 10.0]), groups=2)
-    np.testing.assert_allclose(found.influence, [0.2, 0.45])
-    np.testing.assert_allclose(found.error, [2.0, 7.0])
-    np.testing.assert_array_equal(found.count, [3, 2])
+    means = calibration.reliability(u, np.array([1.0, 4.0, 2.0, 3.0, 10.0]), groups=2)
+    np.testing.assert_allclose(means.influence, [0.2, 0.45])
+    np.testing.assert_allclose(means.error, [2.0, 7.0])
+    np.testing.assert_array_equal(means.count, [3, 2])
     assert len(calibration.reliability(u, u, groups=10).count) == 5
 
 

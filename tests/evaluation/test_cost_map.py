@@ -13,8 +13,8 @@ from safecritic.tasks.adapter import make_env
 
 def test_errors_by_hand() -> None:
     truth = np.array([[0.0, 0.0], [0.0, 1.0]])
-    found = np.array([[2.0, 2.0], [4.0, 4.0]])  # scaled: 0 below, 1 above
-    errors = cost_map.errors(found, truth, truth > 0, cell=0.5)
+    prediction = np.array([[2.0, 2.0], [4.0, 4.0]])  # scaled: 0 below, 1 above
+    errors = cost_map.errors(prediction, truth, truth > 0, cell=0.5)
     # d/dx: 0 against (0, 2); d/dy: 2 everywhere against (0, 2): differences 0, 2 and 2, 0, twice
     assert errors.gradient_mse == pytest.approx((0 + 0 + 4 + 4 + 4 + 4 + 0 + 0) / 8)
     # inside 1, outside (0 + 0 + 1) / 3; the truth's contrast is 1
@@ -44,16 +44,16 @@ def test_maps_without_anything_in_them() -> None:
 
 
 def test_cells_lie_row_by_row_with_x_fastest() -> None:
-    found = cost_map.poses(2.0, 4, 0.5)
-    assert found[0].tolist() == [-1.5, -1.5, 0.5]
-    assert found[1].tolist() == [-0.5, -1.5, 0.5]
-    assert found[4].tolist() == [-1.5, -0.5, 0.5]
+    places = cost_map.poses(2.0, 4, 0.5)
+    assert places[0].tolist() == [-1.5, -1.5, 0.5]
+    assert places[1].tolist() == [-0.5, -1.5, 0.5]
+    assert places[4].tolist() == [-1.5, -0.5, 0.5]
 
 
 def test_the_instant_truth_is_where_the_hazards_are() -> None:
     env: Any = safecritic.make("CarGoal1")
     env.reset(seed=0)
-    truth = cost_map.instant(env, 64, (0.0,))
+    truth = cost_map.instant_map(env, 64, (0.0,))
     places = cost_map.poses(env.arena.extent, 64, 0.0)[:, :2]
     away = np.linalg.norm(places[:, None] - env.layout["hazards"][None], axis=2).min(axis=1)
     assert (truth.ravel()[away <= 0.2] > 0).all()
@@ -65,8 +65,8 @@ def test_the_rolled_truth_of_a_car_that_stays() -> None:
     env, _ = make_env("CarGoal1")
     env.reset(seed=0)
     gamma, size = 0.5, 6
-    standing = cost_map.instant(env.unwrapped, size, (0.0,))
-    found = cost_map.rolled(lambda obs: np.zeros(2), env, gamma, size, 0.0)
+    standing = cost_map.instant_map(env.unwrapped, size, (0.0,))
+    rolled = cost_map.rolled_map(lambda obs: np.zeros(2), env, gamma, size, 0.0)
     goal = env.unwrapped.layout["goal"]
     places = cost_map.poses(env.unwrapped.arena.extent, size, 0.0)[:, :2]
     there = (np.linalg.norm(places - goal, axis=1) < 0.32).reshape(size, size)
@@ -74,4 +74,4 @@ def test_the_rolled_truth_of_a_car_that_stays() -> None:
     vase = env.unwrapped.layout["vases"][0, :2]  # is pushed away by a car put inside it
     apart = (np.linalg.norm(places - vase, axis=1) > 0.5).reshape(size, size)
     assert (expected[~there & apart] > 0).any()
-    np.testing.assert_allclose(found[~there & apart], expected[~there & apart])
+    np.testing.assert_allclose(rolled[~there & apart], expected[~there & apart])

@@ -1,8 +1,58 @@
-"""Evaluation of the deployed policy."""
+"""Evaluation of a trained policy: how it reads, and the influence of its steps."""
+
+import dataclasses
+import math
+from typing import Any
 
 import numpy as np
+import pytest
 
-from safecritic.evaluation.evaluate import influence_of
+from safecritic.evaluation import evaluate
+from safecritic.evaluation.critic_quality import critic_steps
+from safecritic.evaluation.evaluate import Evaluation, influence_of
+
+
+@pytest.fixture
+def evaluation() -> Evaluation:
+    means = {"reward": 12.354, "cost": 0.8, "success": 0.9}
+    critic = {"auc": 0.9314, "ratio": 1.1}
+    steps = critic_steps([], 0.95)
+    rows = [means | {"episode": number} for number in range(10)]
+    return Evaluation(rows, means, critic, 10_000, [], steps, np.zeros((0, 2)), cost_limit=1.0)
+
+
+def test_an_evaluation_reads_as_a_few_lines(evaluation: Evaluation) -> None:
+    assert repr(evaluation).splitlines() == [
+        "Evaluation",
+        "  policy        deployed: no exploration noise, screen on",
+        "  episodes      10, seeds 10000 to 10009",
+        "  reward        12.35",
+        "  cost          0.80 (limit 1)",
+        "  success       90%",
+        "  AUC of Q_C    0.931 (1 is best, 0.5 is chance)",
+        "  ratio of Q_C  1.10 (mean Q_C / realised discounted cost)",
+    ]
+
+
+def test_numbers_that_do_not_exist_are_left_out(evaluation: Evaluation) -> None:
+    means = evaluation.means | {"success": math.nan}
+    bare = dataclasses.replace(evaluation, means=means, critic={}, cost_limit=None)
+    assert [line.split()[0] for line in repr(bare).splitlines()[1:]] == [
+        "policy",
+        "episodes",
+        "reward",
+        "cost",
+    ]
+    assert repr(bare).endswith("cost          0.80")
+
+
+def test_notebooks_show_the_same_escaped(
+    evaluation: Evaluation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluate, "POLICY", "<b>deployed</b>")
+    html: Any = evaluation._repr_html_()
+    assert html.startswith("<table><tr><th>policy</th><td>&lt;b&gt;deployed&lt;/b&gt;</td></tr>")
+    assert "<tr><th>cost</th><td>0.80 (limit 1)</td></tr>" in html
 
 
 def test_influence_is_taken_in_batches_and_put_back_in_order() -> None:

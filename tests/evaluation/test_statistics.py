@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from safecritic.evaluation import statistics
 
@@ -24,16 +25,35 @@ def test_interval_covers_the_truth_about_95_times_in_100():
     hits = 0
     for i in range(200):
         scores = rng.normal(2.0, 1.0, size=(4, 10))
-        found = statistics.interval_of_iqm(scores, seed=i, resamples=200)
-        assert found.low <= found.value <= found.high
-        hits += found.low <= 2.0 <= found.high
+        interval = statistics.interval_of_iqm(scores, seed=i, resamples=200)
+        assert interval.low <= interval.value <= interval.high
+        hits += interval.low <= 2.0 <= interval.high
     assert 175 <= hits <= 199
+
+
+def test_interval_is_that_of_scipy():
+    """The same draws give the same interval, wherever SciPy gives one."""
+    scores = np.random.default_rng(1).normal(size=(3, 5))
+
+    def middle(*parts, axis):
+        return stats.trim_mean(np.concatenate(parts, axis=axis), 0.25, axis=axis)
+
+    expected = stats.bootstrap(
+        tuple(scores),
+        middle,
+        n_resamples=statistics.RESAMPLES,
+        method="percentile",
+        random_state=np.random.default_rng(0),
+    ).confidence_interval
+    interval = statistics.interval_of_iqm(scores)
+    assert interval[1:] == pytest.approx((expected.low, expected.high), rel=1e-12)
+    assert statistics.interval_of_iqm(np.array([2.0])) == (2.0, 2.0, 2.0)
 
 
 def test_strata_are_not_mixed():
     """Two tasks of constant scores: drawing among all would make an interval, within none."""
-    found = statistics.interval_of_iqm(np.array([[0.0] * 4, [10.0] * 4]))
-    assert found == (5.0, 5.0, 5.0)
+    interval = statistics.interval_of_iqm(np.array([[0.0] * 4, [10.0] * 4]))
+    assert interval == (5.0, 5.0, 5.0)
 
 
 def test_probability_of_improvement_by_hand():
@@ -46,5 +66,5 @@ def test_probability_of_improvement_by_hand():
         np.array([[1.0, 1.0], [0.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 0.0]])
     )
     assert two.value == 0.75
-    with pytest.raises(ValueError, match="1 and of 2 tasks"):
+    with pytest.raises(ValueError, match="got 1 and 2 tasks"):
         statistics.probability_of_improvement(ours, np.zeros((2, 2)))

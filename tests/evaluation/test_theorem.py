@@ -10,9 +10,9 @@ from safecritic.evaluation.theorem import check
 
 def test_uniform_always_risky_policy_never() -> None:
     """Q_C 1 against 0: left is c, right c - log m, whatever m."""
-    found = check(np.ones((3, 64)), np.zeros((3, 64)), sigma=0.5)
-    assert [one.m for one in found] == [1, 2, 4, 8, 16, 32, 64]
-    for one in found:
+    checks = check(np.ones((3, 64)), np.zeros((3, 64)), sigma=0.5)
+    assert [one.m for one in checks] == [1, 2, 4, 8, 16, 32, 64]
+    for one in checks:
         assert one.premise == one.larger == one.holds == one.maxima_hold == 1.0
         assert one.left == pytest.approx(2.0)
         assert one.right == pytest.approx(2.0 - math.log(one.m))

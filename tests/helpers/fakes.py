@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from probes import SMALL, KeptPoint
 from safecritic import methods
 from safecritic.agents.interface import EnvSpec
-from safecritic.evaluation.critic_quality import episode_figures
+from safecritic.evaluation.critic_quality import episode_critic_quality
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.episode import EPISODE_COLUMNS
 from safecritic.run.loop import Intervals, Loop
@@ -77,7 +77,9 @@ class Recorder(BaseCallback):
 
 def fake_training(env: Any = None, **bad: int) -> OffPolicyTraining:
     """Return a run of the fake agent that measures its safety critic."""
-    return OffPolicyTraining(env or KeptPoint(), FakeAgent(**bad), CONFIG, SPEC, 0, episode_figures)
+    return OffPolicyTraining(
+        env or KeptPoint(), FakeAgent(**bad), CONFIG, SPEC, 0, episode_critic_quality
+    )
 
 
 def small_training(name: str, env: Any = None, seed: int = 0) -> OffPolicyTraining:

@@ -227,41 +227,15 @@ def _print_study(out: Path) -> None:
     """What the finished runs of a study show, also as CSV."""
     from safecritic.study import table as tables
 
-    rows = tables.runs_table(out)
-    if not rows:
+    table = tables.read(out)
+    if not table.rows:
         return
-    summary = tables.summary_table(rows)
-    tables.write_csv(out / "runs.csv", rows)
-    tables.write_csv(out / "summary.csv", summary)
-    cells = {(row["task"], row["method"], row["column"]): row for row in summary}
-
-    def cell(task: str, method: str, name: str) -> str:
-        row = cells.get((task, method, name))
-        if row is None:
-            return "-"
-        scale, digits = (100.0, 0) if "success" in name else (1.0, 2)
-        error = scale * row["standard_error"]
-        spread = "" if math.isnan(error) else f"±{error:.{digits}f}"
-        return f"{scale * row['mean']:.{digits}f}{spread}"
-
-    shown = {
-        "reward": "late_reward",
-        "cost": "late_cost",
-        "success": "late_success",
-        "deployed reward": "deployed_reward",
-        "deployed cost": "deployed_cost",
-        "deployed success": "deployed_success",
-    }
-    for task in dict.fromkeys(row["task"] for row in rows):
-        ours = [row for row in rows if row["task"] == task]
-        lines = []
-        for method in dict.fromkeys(row["method"] for row in ours):
-            seeds = str(sum(row["method"] == method for row in ours))
-            values = [cell(task, method, name) for name in shown.values()]
-            lines.append((method, seeds, *values))
+    tables.write_csv(out / "runs.csv", table.rows)
+    tables.write_csv(out / "summary.csv", table.summary_rows())
+    for task, lines in table.overview().items():
         title = f"{task}, mean ± standard error over n seeds (success in %):\n"
         title += "the last 100 training episodes, then the deployed policy"
-        _print_table(("method", "n", *shown), lines, title)
+        _print_table(("method", "n", *tables.OVERVIEW), lines, title)
     print(
         f"with interquartile means and intervals: {out / 'summary.csv'}; runs: {out / 'runs.csv'}"
     )

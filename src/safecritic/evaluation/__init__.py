@@ -1,0 +1,1 @@
+"""What a trained policy and its safety critic are worth."""

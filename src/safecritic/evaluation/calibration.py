@@ -1,20 +1,18 @@
-"""Does the influence u know where the critic errs? Curves and one number for each.
+"""Is the influence u high where the safety critic is wrong? Two curves, and a number for each.
 
-Error is |Q_C - realised discounted cost| of a step. All functions take arrays (N,) of u and of
+The error of a step is |Q_C - realised discounted cost|. The functions take arrays (N,) of u and of
 the error of the same N steps.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from safecritic.evaluation.critic_quality import rank_correlation
 
-__all__ = ["Reliability", "RiskCoverage", "rank_correlation", "reliability", "risk_coverage"]
-
 
 class Reliability(NamedTuple):
-    """Mean u and mean error of groups of steps of equal number, from low u to high."""
+    """Mean u and mean error of equally large groups of steps, from low u to high."""
 
     influence: np.ndarray
     error: np.ndarray
@@ -22,11 +20,11 @@ class Reliability(NamedTuple):
 
 
 class RiskCoverage(NamedTuple):
-    """Risk: the mean error of the share of steps (coverage) with the least u.
+    """The risk at each coverage: the mean error of that share of the steps, those with least u.
 
-    ``area`` is the mean of the risk over the coverages 1/N .. 1; ``random`` what an order that
-    knows nothing has (the mean error), ``oracle`` what the order by the error itself has.
-    ``excess`` is (area - oracle) / (random - oracle): 0 for the oracle, 1 for chance.
+    `area` is the mean risk over the coverages 1/N .. 1; `random` is that of an order that knows
+    nothing (the mean error), `oracle` that of the order by the error itself. `excess` is
+    (area - oracle) / (random - oracle): 0 for the oracle, 1 for chance.
     """
 
     coverage: np.ndarray
@@ -38,7 +36,7 @@ class RiskCoverage(NamedTuple):
 
 
 def reliability(u: np.ndarray, error: np.ndarray, groups: int = 10) -> Reliability:
-    """Steps sorted by u and cut into ``groups`` parts whose sizes differ by one at most."""
+    """Return the means of `groups` parts of the steps sorted by u; sizes differ by one at most."""
     u, error = _checked(u, error)
     parts = np.array_split(np.argsort(u, kind="stable"), min(groups, len(u)))
     return Reliability(
@@ -49,7 +47,7 @@ def reliability(u: np.ndarray, error: np.ndarray, groups: int = 10) -> Reliabili
 
 
 def risk_coverage(u: np.ndarray, error: np.ndarray) -> RiskCoverage:
-    """Ties in u are shared: every one of the tied steps counts with their mean error."""
+    """Return the risk-coverage curve; steps with equal u all count with their mean error."""
     u, error = _checked(u, error)
     _, group = np.unique(u, return_inverse=True)
     shared = (np.bincount(group, error) / np.bincount(group))[group]
@@ -60,6 +58,30 @@ def risk_coverage(u: np.ndarray, error: np.ndarray) -> RiskCoverage:
     spread = random - oracle
     excess = (area - oracle) / spread if spread > 0 else float("nan")
     return RiskCoverage(number / len(u), risk, area, random, oracle, excess)
+
+
+def calibration_numbers(u: np.ndarray, error: np.ndarray) -> dict[str, float]:
+    """Return the numbers of both curves, as measures.json keeps them."""
+    curve = risk_coverage(u, error)
+    return {
+        "rank_correlation": rank_correlation(u, error),
+        "area": curve.area,
+        "random": curve.random,
+        "oracle": curve.oracle,
+        "excess": curve.excess,
+    }
+
+
+def measure(agent: Any, critic: Any, evaluation: Any) -> tuple[Any, dict[str, np.ndarray]] | None:
+    """Measure the calibration at the steps of an evaluation; no numbers without an influence."""
+    if critic is None:
+        return None
+    steps = evaluation.steps
+    arrays = {"steps/q_cost": steps.q_cost, "steps/realised": steps.realised}
+    if steps.influence is None or not len(steps.influence):
+        return None, arrays
+    arrays["steps/influence"] = steps.influence
+    return calibration_numbers(steps.influence, steps.error), arrays
 
 
 def _checked(u: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,17 +1,17 @@
 """A safety critic's map of a scene against the truth: the paper's Table 2 and its first figure.
 
-A map has one value for each cell of a square grid over the arena, row by row from y = -extent, the
-car at rest at the cell's middle; of several headings it is the mean. Both maps are scaled to [0, 1]
-before they are compared:
+A map has one value for each cell of a square grid over the arena, row by row from y = -extent, with
+the car at rest in the middle of the cell; it is the mean over several headings. Both maps are
+scaled to [0, 1] before they are compared:
 
     gradient MSE    mean over cells and both directions of (d map/dx - d truth/dx)^2, per metre^2
     contrast error  |(mean inside - mean outside) of the map - the same of the truth|
     entropy error   |H(map) - H(truth)|, H(m) = -sum p log p with p = m / sum m
 
 Inside are the cells where standing costs something. There are two truths. `instant` is the cost of
-standing there for one step, whatever the policy: the printed measure. `discounted` is what
-the critic is asked for: the discounted cost that followed when the deployed policy was started
-there, one episode for each cell.
+standing there for one step, whatever the policy: the paper's measure. `discounted` is what the
+critic predicts: the discounted cost that followed when the deployed policy was started there, one
+episode for each cell.
 """
 
 from typing import Any, NamedTuple
@@ -28,46 +28,51 @@ SCENES = (20_000, 20_001, 20_002, 20_003, 20_004)  # seeds of the scenes that ar
 
 
 class MapErrors(NamedTuple):
+    """The three errors of one map."""
+
     gradient_mse: float
     contrast_error: float
     entropy_error: float
 
 
 def errors(
-    found: np.ndarray, truth: np.ndarray, inside: np.ndarray, cell: float = 1.0
+    prediction: np.ndarray, truth: np.ndarray, inside: np.ndarray, cell: float = 1.0
 ) -> MapErrors:
-    """Of two maps (H, W) whose cells are `cell` metres wide; `inside` (H, W) is boolean."""
-    found, truth = scaled(found), scaled(truth)
-    difference = gradient(found, cell) - gradient(truth, cell)
+    """Compare two maps (H, W) whose cells are `cell` metres wide; `inside` (H, W) is boolean."""
+    prediction, truth = scaled(prediction), scaled(truth)
+    difference = gradient(prediction, cell) - gradient(truth, cell)
     return MapErrors(
         gradient_mse=float(np.mean(difference**2)),
-        contrast_error=abs(contrast(found, inside) - contrast(truth, inside)),
-        entropy_error=abs(entropy(found) - entropy(truth)),
+        contrast_error=abs(contrast(prediction, inside) - contrast(truth, inside)),
+        entropy_error=abs(entropy(prediction) - entropy(truth)),
     )
 
 
 def scaled(values: np.ndarray) -> np.ndarray:
-    """To [0, 1]; a constant map is 0 everywhere."""
+    """Return a map scaled to [0, 1]; a constant map becomes 0 everywhere."""
     values = np.asarray(values, np.float64)
     spread = np.ptp(values)
     return (values - values.min()) / spread if spread > 0 else np.zeros_like(values)
 
 
 def gradient(values: np.ndarray, cell: float) -> np.ndarray:
-    """Along x and y (2, H, W): central differences, one-sided at the border."""
+    """Return the slopes along x and y (2, H, W): central differences, one-sided at the border."""
     along_y, along_x = np.gradient(values, cell)
     return np.stack([along_x, along_y])
 
 
 def contrast(values: np.ndarray, inside: np.ndarray) -> float:
-    """Mean inside minus mean outside; 0 if one of the two is empty."""
+    """Return the mean inside minus the mean outside; 0 if one of the two is empty."""
     if inside.all() or not inside.any():
         return 0.0
     return float(values[inside].mean() - values[~inside].mean())
 
 
 def entropy(values: np.ndarray) -> float:
-    """In nats, of the map as a distribution over cells; the largest for a map of zeros."""
+    """Return the entropy in nats of a map as a distribution over cells.
+
+    A map of zeros has the largest there is, that of equal cells.
+    """
     total = values.sum()
     if not total > 0:
         return float(np.log(values.size))
@@ -75,37 +80,37 @@ def entropy(values: np.ndarray) -> float:
     return float(-(share * np.log(share)).sum())
 
 
-# ---------------------------------------------------------------- drawing them up
+# ---------------------------------------------------------------- making the maps
 
 
 def poses(extent: float, size: int, heading: float) -> np.ndarray:
-    """Middles of the cells with that heading, (size * size, 3), x fastest."""
+    """Return the middles of the cells with that heading, (size * size, 3), x fastest."""
     middles = (np.arange(size) + 0.5) / size * 2 * extent - extent
     y, x = np.meshgrid(middles, middles, indexing="ij")
     return np.column_stack([x.ravel(), y.ravel(), np.full(size * size, heading)])
 
 
-def predicted(critic: Any, env: Any, size: int, headings: tuple[float, ...]) -> np.ndarray:
-    """Q_C of the policy's own action at each cell, (size, size)."""
+def predicted_map(critic: Any, env: Any, size: int, headings: tuple[float, ...]) -> np.ndarray:
+    """Return Q_C of the policy's own action at each cell, (size, size)."""
     from safecritic.tasks.car.poses import observations
 
-    found = np.zeros(size * size)
+    sums = np.zeros(size * size)
     for heading in headings:
         obs = observations(env, poses(env.arena.extent, size, heading)).astype(np.float32)
-        found += critic.q_cost(obs, critic.actions(obs))
-    return (found / len(headings)).reshape(size, size)
+        sums += critic.q_cost(obs, critic.actions(obs))
+    return (sums / len(headings)).reshape(size, size)
 
 
-def instant(env: Any, size: int, headings: tuple[float, ...]) -> np.ndarray:
-    """Cost of standing at each cell for one step, (size, size)."""
+def instant_map(env: Any, size: int, headings: tuple[float, ...]) -> np.ndarray:
+    """Return the cost of standing at each cell for one step, (size, size)."""
     from safecritic.tasks.car.poses import costs
 
-    found = [costs(env, poses(env.arena.extent, size, heading)) for heading in headings]
-    return np.mean(found, axis=0).reshape(size, size)
+    by_heading = [costs(env, poses(env.arena.extent, size, heading)) for heading in headings]
+    return np.mean(by_heading, axis=0).reshape(size, size)
 
 
-def rolled(policy: Any, env: Any, gamma: float, size: int, heading: float) -> np.ndarray:
-    """Discounted cost of an episode of `policy` from each cell, (size, size).
+def rolled_map(policy: Any, env: Any, gamma: float, size: int, heading: float) -> np.ndarray:
+    """Return the discounted cost of an episode of `policy` from each cell, (size, size).
 
     An episode is cut off after 3 / (1 - gamma) steps, where gamma^t is below 0.05.
     """
@@ -115,22 +120,22 @@ def rolled(policy: Any, env: Any, gamma: float, size: int, heading: float) -> np
     layout = task.layout
     horizon = int(np.ceil(3.0 / (1.0 - gamma))) if gamma < 1 else task.horizon
     start = task.state["qpos"]
-    found = []
+    totals = []
     for pose in poses(task.arena.extent, size, heading):
         state = {"qpos": np.concatenate([car_pose(*pose), start[CAR_FREE:]])}
         obs, _ = env.reset(options={"state": state, "layout": layout})
-        paid = []
+        costs = []
         for _ in range(horizon):
             obs, _, terminated, truncated, info = env.step(policy(obs))
-            paid.append(info["cost"])
+            costs.append(info["cost"])
             if terminated or truncated:
                 break
-        found.append(discounted_sums(np.array(paid), gamma)[0])
-    return np.array(found).reshape(size, size)
+        totals.append(discounted_sums(np.array(costs), gamma)[0])
+    return np.array(totals).reshape(size, size)
 
 
 class Maps(NamedTuple):
-    """What is kept of a run: all (scenes, size, size), the rolled ones of the first scene alone."""
+    """The maps of a run, each (scenes, size, size); the rolled ones of the first scene alone."""
 
     predicted: np.ndarray
     instant: np.ndarray
@@ -139,44 +144,58 @@ class Maps(NamedTuple):
     rolled_instant: np.ndarray
 
 
-def map_run(agent: Any, critic: Any) -> Maps:
-    """The maps of a trained agent of a car task, in the same scenes for every agent."""
+def make_maps(agent: Any, critic: Any) -> Maps:
+    """Make the maps of a trained agent of a car task, in the same scenes for every agent."""
     from safecritic.tasks.adapter import make_env
 
-    size, rolled_size = SIZE, ROLLED_SIZE
     env, _ = make_env(agent.environment["id"])
     task = env.unwrapped
-    found, truth = [], []
+    predictions, truths = [], []
     for seed in SCENES:
         env.reset(seed=seed)
-        found.append(predicted(critic, task, size, HEADINGS))
-        truth.append(instant(task, size, HEADINGS))
+        predictions.append(predicted_map(critic, task, SIZE, HEADINGS))
+        truths.append(instant_map(task, SIZE, HEADINGS))
     env.reset(seed=SCENES[0])
-    near = predicted(critic, task, rolled_size, (ROLLED_HEADING,))
-    here = instant(task, rolled_size, (ROLLED_HEADING,))
-    followed = rolled(agent.policy(), env, agent.config.gamma, rolled_size, ROLLED_HEADING)
-    return Maps(np.stack(found), np.stack(truth), near[None], followed[None], here[None])
+    rolled_predicted = predicted_map(critic, task, ROLLED_SIZE, (ROLLED_HEADING,))
+    rolled_instant = instant_map(task, ROLLED_SIZE, (ROLLED_HEADING,))
+    rolled_truth = rolled_map(agent.policy(), env, agent.config.gamma, ROLLED_SIZE, ROLLED_HEADING)
+    return Maps(
+        np.stack(predictions),
+        np.stack(truths),
+        rolled_predicted[None],
+        rolled_truth[None],
+        rolled_instant[None],
+    )
 
 
 def has_maps(env: Any) -> bool:
-    """Whether the environment is a car task, where a place on the floor says what there is."""
+    """Return whether the environment is a car task, where a place says what a car there sees."""
     from safecritic.tasks.car.env import CarTask
 
     return isinstance(env.unwrapped, CarTask)
 
 
-def figures(maps: Maps, extent: float) -> dict[str, dict[str, float]]:
-    """Errors against both truths, means over the scenes."""
+def map_errors(maps: Maps, extent: float) -> dict[str, dict[str, float]]:
+    """Return the errors against both truths, means over the scenes."""
     cases = {
         "instant": (maps.predicted, maps.instant, maps.instant),
         "discounted": (maps.rolled_predicted, maps.rolled_truth, maps.rolled_instant),
     }
-    found = {}
+    means = {}
     for name, (prediction, truth, standing) in cases.items():
         cell = 2 * extent / prediction.shape[-1]
-        rows = [
-            errors(p, t, s > 0, cell) for p, t, s in zip(prediction, truth, standing, strict=True)
-        ]
-        means = np.mean(rows, axis=0)
-        found[name] = dict(zip(MapErrors._fields, map(float, means), strict=True))
-    return found
+        scenes = zip(prediction, truth, standing, strict=True)
+        by_scene = [errors(p, t, s > 0, cell) for p, t, s in scenes]
+        values = np.mean(by_scene, axis=0)
+        means[name] = dict(zip(MapErrors._fields, map(float, values), strict=True))
+    return means
+
+
+def measure(agent: Any, critic: Any, evaluation: Any) -> tuple[Any, dict[str, np.ndarray]] | None:
+    """Measure the cost maps of a safety critic; only for car tasks."""
+    if critic is None or agent.env is None or not has_maps(agent.env):
+        return None
+    maps = make_maps(agent, critic)
+    extent = float(agent.env.unwrapped.arena.extent)
+    arrays = {f"map/{name}": values for name, values in maps._asdict().items()}
+    return map_errors(maps, extent) | {"extent": extent}, arrays

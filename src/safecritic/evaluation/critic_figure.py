@@ -1,4 +1,4 @@
-"""A figure of a safety critic: what it says against what happened."""
+"""A figure of a safety critic: what it predicts against what happened."""
 
 from pathlib import Path
 
@@ -9,17 +9,17 @@ from safecritic.run.episode import discounted_sums
 from safecritic.style import COLOURS, GRID, INK, SOFT, STYLE
 
 
-def draw_critic(found: Evaluation, gamma: float, title: str, path: str | Path) -> Path | None:
-    """Q_C against the discounted cost that followed, or None if no critic judged a step.
+def draw_critic(evaluation: Evaluation, gamma: float, title: str, path: str | Path) -> Path | None:
+    """Draw Q_C against the discounted cost that followed; None if there is no Q_C to draw.
 
-    Left: steps in ten groups of growing Q_C, the mean of either; right: the costliest episode.
+    Left: the means of both for ten groups of steps with growing Q_C; right: the costliest episode.
     """
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    q, truth = found.steps.q_cost, found.steps.realised
+    q, truth = evaluation.steps.q_cost, evaluation.steps.realised
     if not len(q):
         return None
     with plt.rc_context(STYLE):
@@ -34,18 +34,18 @@ def draw_critic(found: Evaluation, gamma: float, title: str, path: str | Path) -
         left.set_xlabel("mean Q_C of a tenth of the steps")
         left.set_title("discounted cost that followed", loc="left", fontsize=10.5)
         left.text(0.9, 0.95, "equal", transform=left.transAxes, ha="right", color=SOFT, fontsize=9)
-        worst = int(np.argmax([episode.column("cost").sum() for episode in found.traces]))
-        episode = found.traces[worst]
+        worst = int(np.argmax([episode.column("cost").sum() for episode in evaluation.traces]))
+        episode = evaluation.traces[worst]
         steps = np.arange(len(episode.steps))
         followed = discounted_sums(episode.column("cost"), gamma)
-        right.plot(steps, followed, color=INK, linewidth=1.6, label="what followed")
+        right.plot(steps, followed, color=INK, linewidth=1.6, label="realised")
         right.plot(
             steps, episode.column("q_cost"), color=COLOURS["cost"], linewidth=1.6, label="Q_C"
         )
         costly = steps[episode.column("cost") > 0]
         right.plot(costly, np.zeros(len(costly)), "|", color=INK, markersize=9, label="cost")
         right.set_xlabel("step")
-        name = f"discounted cost in the costliest episode (number {worst})"
+        name = f"discounted cost in the costliest episode ({worst})"
         right.set_title(name, loc="left", fontsize=10.5)
         right.legend(frameon=False, fontsize=9)
         for axis in (left, right):

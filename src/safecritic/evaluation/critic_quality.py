@@ -1,7 +1,7 @@
-"""Does the safety critic mean something? Ranking, bias and error of Q_C against realised costs.
+"""How good Q_C is: its ranking, bias and error against the costs that followed.
 
-Does Q_C rank the steps that lead to cost above the others (AUC), is its mean the realised
-discounted cost, and does the influence point at its errors?
+Does Q_C rank the steps that lead to cost above the others (AUC)? Is its mean the realised
+discounted cost (ratio)? Is the influence high where Q_C is wrong (rank correlation)?
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,51 +12,8 @@ import numpy as np
 from safecritic.run.episode import Episode, discounted_sums
 
 
-def cost_within(costs: np.ndarray, horizon: int) -> np.ndarray:
-    """Whether any of the steps t .. t + horizon - 1 costs something, for every step t."""
-    seen = np.concatenate([[0], np.cumsum(costs > 0)])
-    ends = np.minimum(np.arange(len(costs)) + horizon, len(costs))
-    return seen[ends] > seen[:-1]
-
-
-def ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1; equal values share the mean of their ranks."""
-    _, group, count = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(count)
-    return (last - (count - 1) / 2)[group]
-
-
-def auc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """Chance that a positive outranks a negative, ties counting half; NaN without one of each."""
-    n_positive = int(positive.sum())
-    n_negative = len(positive) - n_positive
-    if n_positive == 0 or n_negative == 0:
-        return float("nan")
-    excess = ranks(scores)[positive].sum() - n_positive * (n_positive + 1) / 2
-    return float(excess / (n_positive * n_negative))
-
-
-def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's: the correlation of the ranks; NaN if one of the two is constant."""
-    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    return float(np.corrcoef(ranks(x), ranks(y))[0, 1])
-
-
-def horizon_of(gamma: float) -> int:
-    return round(1.0 / (1.0 - gamma)) if gamma < 1 else 10**9
-
-
-def judged(episode: Episode, gamma: float) -> np.ndarray:
-    """Which steps have a prediction and an outcome that was seen."""
-    known = ~np.isnan(episode.column("q_cost"))
-    if not episode.terminated:
-        known[max(len(known) - horizon_of(gamma), 0) :] = False
-    return known
-
-
-class JudgedSteps(NamedTuple):
-    """The steps of some episodes that have a prediction and an outcome, each array (N,)."""
+class CriticSteps(NamedTuple):
+    """Steps with a prediction of Q_C and an outcome that was seen; each array is (N,)."""
 
     q_cost: np.ndarray
     realised: np.ndarray  # discounted cost that followed
@@ -65,38 +22,43 @@ class JudgedSteps(NamedTuple):
 
     @property
     def error(self) -> np.ndarray:
+        """The error |Q_C - realised discounted cost| of each step."""
         return np.abs(self.q_cost - self.realised)
 
 
-def judged_steps(
-    episodes: Sequence[Episode], gamma: float, influence: Sequence[np.ndarray] | None = None
-) -> JudgedSteps:
-    """Q_C at the steps taken, and the costs that followed them.
+def critic_steps(
+    episodes: Sequence[Episode], gamma: float, influence: np.ndarray | None = None
+) -> CriticSteps:
+    """Return Q_C at the steps taken and the costs that followed them.
 
-    Steps without a prediction are left out, and the last 1/(1-gamma) steps of an episode cut off
-    by a time limit, whose outcome was not seen.
+    Steps without a prediction are left out, and so are the last 1/(1-gamma) steps of an episode
+    that a time limit cut off, because their outcome was not seen. `influence` is that of all steps
+    of all episodes in their order.
     """
-    known = [judged(episode, gamma) for episode in episodes]
+    usable = [usable_steps(episode, gamma) for episode in episodes]
 
-    def gathered(columns: Iterable[np.ndarray], kind: type = float) -> np.ndarray:
-        parts = [column[k] for column, k in zip(columns, known, strict=True)]
+    def gather(columns: Iterable[np.ndarray], kind: type = float) -> np.ndarray:
+        parts = [column[mask] for column, mask in zip(columns, usable, strict=True)]
         return np.concatenate([np.zeros(0, kind), *parts])
 
+    if influence is not None:
+        influence = np.asarray(influence, np.float64)[np.concatenate(usable)]
+
     costs = [episode.column("cost") for episode in episodes]
-    return JudgedSteps(
-        gathered(episode.column("q_cost") for episode in episodes),
-        gathered(discounted_sums(cost, gamma) for cost in costs),
-        gathered((cost_within(cost, horizon_of(gamma)) for cost in costs), bool),
-        None if influence is None else gathered(np.asarray(u, np.float64) for u in influence),
+    return CriticSteps(
+        gather(episode.column("q_cost") for episode in episodes),
+        gather(discounted_sums(cost, gamma) for cost in costs),
+        gather((cost_within(cost, discount_horizon(gamma)) for cost in costs), bool),
+        influence,
     )
 
 
-def critic_figures(steps: JudgedSteps) -> dict[str, float]:
-    """Does Q_C mean the cost? Nothing if no step was judged."""
+def critic_quality(steps: CriticSteps) -> dict[str, float]:
+    """Return the quality of Q_C on some steps; nothing if there is no step."""
     q, truth = steps.q_cost, steps.realised
     if not len(q):
         return {}
-    figures = {
+    quality = {
         "auc": auc(q, steps.costly),
         "q_mean": float(q.mean()),
         "realised_mean": float(truth.mean()),
@@ -105,10 +67,57 @@ def critic_figures(steps: JudgedSteps) -> dict[str, float]:
         "steps": float(len(q)),
     }
     if steps.influence is not None:
-        figures["influence_error_correlation"] = rank_correlation(steps.influence, steps.error)
-    return figures
+        quality["influence_error_correlation"] = rank_correlation(steps.influence, steps.error)
+    return quality
 
 
-def episode_figures(episodes: Sequence[Episode], gamma: float) -> dict[str, float]:
-    """Return the critic's figures on the steps of some episodes, as a training run logs them."""
-    return critic_figures(judged_steps(episodes, gamma))
+def episode_critic_quality(episodes: Sequence[Episode], gamma: float) -> dict[str, float]:
+    """Return the quality of Q_C on the steps of some episodes, as a training run logs it."""
+    return critic_quality(critic_steps(episodes, gamma))
+
+
+# ---------------------------------------------------------------- its parts
+
+
+def usable_steps(episode: Episode, gamma: float) -> np.ndarray:
+    """Return for each step whether it has a prediction and an outcome that was seen."""
+    usable = ~np.isnan(episode.column("q_cost"))
+    if not episode.terminated:
+        usable[max(len(usable) - discount_horizon(gamma), 0) :] = False
+    return usable
+
+
+def discount_horizon(gamma: float) -> int:
+    """Return the number of steps 1/(1-gamma) over which costs count."""
+    return round(1.0 / (1.0 - gamma)) if gamma < 1 else 10**9
+
+
+def cost_within(costs: np.ndarray, horizon: int) -> np.ndarray:
+    """Return for each step t whether any of the steps t .. t + horizon - 1 costs something."""
+    before = np.concatenate([[0], np.cumsum(costs > 0)])
+    ends = np.minimum(np.arange(len(costs)) + horizon, len(costs))
+    return before[ends] > before[:-1]
+
+
+def auc(scores: np.ndarray, positive: np.ndarray) -> float:
+    """Return the chance that a positive outranks a negative, ties counting half.
+
+    NaN without one of each.
+    """
+    from scipy.stats import rankdata  # half a second to import: not before it is needed
+
+    n_positive = int(positive.sum())
+    n_negative = len(positive) - n_positive
+    if n_positive == 0 or n_negative == 0:
+        return float("nan")
+    excess = rankdata(scores)[positive].sum() - n_positive * (n_positive + 1) / 2
+    return float(excess / (n_positive * n_negative))
+
+
+def rank_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """Return Spearman's rank correlation; NaN if one of the two is constant."""
+    from scipy.stats import spearmanr
+
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")  # where SciPy would warn
+    return float(spearmanr(x, y).statistic)

@@ -1,18 +1,25 @@
 """Run a trained policy as it is deployed: no exploration noise, screen on."""
 
-from dataclasses import dataclass, field
+import html
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from safecritic.evaluation.critic_quality import JudgedSteps, critic_figures, judged_steps
+from safecritic.evaluation.critic_quality import CriticSteps, critic_quality, critic_steps
 from safecritic.run.episode import Episode, episode_row, over_known
 from safecritic.run.folder import finite_or_none, write_json
 
+POLICY = "deployed: no exploration noise, screen on"
+
 
 class Policy:
-    """obs -> action in [-1, 1]^A, as deployed; `acting`: the last q_cost, screened, changed."""
+    """A deployed policy, obs -> action in [-1, 1]^A.
+
+    `acting` holds q_cost, screened and changed of the last action.
+    """
 
     def __init__(self, act: Any, state: Any, action_dim: int, seed: int):
         import jax
@@ -23,8 +30,8 @@ class Policy:
         self.acting: tuple[float, ...] = ()
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
-        small, packed = self._act(self._state, np.array(obs, np.float32))
-        self._state = self._state._replace(**small)
+        carry, packed = self._act(self._state, np.array(obs, np.float32))
+        self._state = self._state._replace(**carry)
         packed = np.asarray(packed)
         self.acting = tuple(packed[self._action_dim :].tolist())
         return np.array(packed[: self._action_dim])
@@ -33,7 +40,7 @@ class Policy:
 def run_episode(
     env: Any, policy: Policy, seed: int | None
 ) -> tuple[Episode, np.ndarray, np.ndarray]:
-    """One episode with its observations and actions (for the critic's influence)."""
+    """Run one episode; return its record, observations (N, O) and actions (N, A)."""
     episode, observations, actions = Episode(), [], []
     obs, _ = env.reset(seed=seed)
     while not (episode.terminated or episode.truncated):
@@ -45,21 +52,56 @@ def run_episode(
     return episode, np.stack(observations), np.stack(actions)
 
 
-@dataclass
+@dataclass(repr=False)
 class Evaluation:
-    """What `evaluate` found: a row per episode, their means, and the safety critic's figures."""
+    """Deployment episodes: a row for each, their means, and the quality of the safety critic."""
 
     episodes: list[dict[str, float]]
     means: dict[str, float]
-    critic: dict[str, float]
+    critic: dict[str, float]  # empty for a method without a safety critic
     seed: int
-    traces: list[Episode] = field(repr=False)  # their steps
-    steps: JudgedSteps = field(repr=False)  # those the safety critic judged
-    observations: np.ndarray = field(repr=False)  # (N, O), adapted, of all steps
+    traces: list[Episode]  # the steps of each episode
+    steps: CriticSteps  # those on which Q_C can be compared with the outcome
+    observations: np.ndarray  # (N, O), adapted, of all steps
+    cost_limit: float | None = None
+
+    def __repr__(self) -> str:
+        lines = [f"  {name:<14}{text}" for name, text in self._summary().items()]
+        return "\n".join(["Evaluation", *lines])
+
+    def _repr_html_(self) -> str:
+        """Return a small table, as notebooks show it."""
+        rows = [
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in self._summary().items()
+        ]
+        return f"<table>{''.join(rows)}</table>"
+
+    def _summary(self) -> dict[str, str]:
+        """Return what a person looks for first; a number that does not exist is left out."""
+        limit = "" if self.cost_limit is None else f" (limit {self.cost_limit:g})"
+        last = self.seed + len(self.episodes) - 1
+        summary = {
+            "policy": POLICY,
+            "episodes": f"{len(self.episodes)}, seeds {self.seed} to {last}",
+            "reward": f"{self.means['reward']:.2f}",
+            "cost": f"{self.means['cost']:.2f}{limit}",
+        }
+        auc, ratio = (self.critic.get(name, math.nan) for name in ("auc", "ratio"))
+        numbers = {
+            "success": (self.means["success"], "{:.0%}"),
+            "AUC of Q_C": (auc, "{:.3f} (1 is best, 0.5 is chance)"),
+            "ratio of Q_C": (ratio, "{:.2f} (mean Q_C / realised discounted cost)"),
+        }
+        for name, (value, text) in numbers.items():
+            if not math.isnan(value):
+                summary[name] = text.format(value)
+        return summary
 
     def save(self, path: str | Path) -> None:
+        """Write everything but the steps as JSON."""
         content = {
-            "policy": "deployed: no exploration noise, screen on",
+            "policy": POLICY,
             "seed": self.seed,
             "means": self.means,
             "safety_critic": self.critic,
@@ -71,41 +113,49 @@ class Evaluation:
 def evaluate(
     env: Any, policy: Policy, values: Any, config: Any, episodes: int, seed: int
 ) -> Evaluation:
-    """Deployment episodes, number i from seed + i; `values(obs, action)` gives the influence."""
-    rows, traces, observations, actions = [], [], [], []
-    for number in range(episodes):
-        episode, seen, done = run_episode(env, policy, seed + number)
-        traces.append(episode)
-        observations.append(seen)
-        actions.append(done)
-        rows.append({"episode": number, **episode_row(episode, config.gamma, env)})
-    means = {
-        key: over_known(np.mean, np.array([row[key] for row in rows], dtype=np.float64))
-        for key in rows[0]
-        if key != "episode"
-    }
-    lowest = np.array([row["hazard_distance_min"] for row in rows], dtype=np.float64)
-    means["hazard_distance_min"] = over_known(np.min, lowest)
-    u = influence_of(
-        values, np.concatenate(observations), np.concatenate(actions), config.batch_size
+    """Run deployment episodes, number i from seed + i, and compare Q_C with what followed.
+
+    `values(obs, action)` gives the influence of a batch where the method has one.
+    """
+    runs = [run_episode(env, policy, seed + number) for number in range(episodes)]
+    traces, observations, actions = (list(parts) for parts in zip(*runs, strict=True))
+    obs, action = np.concatenate(observations), np.concatenate(actions)
+    rows = [
+        {"episode": number, **episode_row(trace, config.gamma, env)}
+        for number, trace in enumerate(traces)
+    ]
+    influence = influence_of(values, obs, action, config.batch_size)
+    steps = critic_steps(traces, config.gamma, influence)
+    return Evaluation(
+        rows, mean_row(rows), critic_quality(steps), seed, traces, steps, obs, config.cost_limit
     )
-    ends = np.cumsum([len(seen) for seen in observations])[:-1]
-    influence = None if u is None else np.split(u, ends)
-    steps = judged_steps(traces, config.gamma, influence)
-    seen = np.concatenate(observations)
-    return Evaluation(rows, means, critic_figures(steps), seed, traces, steps, seen)
+
+
+def mean_row(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Return the means over episodes, where known; of the nearest hazard the minimum."""
+    columns = {
+        name: np.array([row[name] for row in rows], np.float64)
+        for name in rows[0]
+        if name != "episode"
+    }
+    means = {name: over_known(np.mean, column) for name, column in columns.items()}
+    nearest = "hazard_distance_min"
+    return means | {nearest: over_known(np.min, columns[nearest])}
 
 
 def influence_of(
     values: Any, obs: np.ndarray, action: np.ndarray, batch_size: int
 ) -> np.ndarray | None:
-    """Influence of every step, taken in random batches of the size it is taken in training."""
+    """Return the influence of every step, or None if the method has none.
+
+    It is taken in random batches of the size it is taken in during training.
+    """
     order = np.random.default_rng(0).permutation(len(obs))
-    found = np.empty(len(obs))
+    influence = np.empty(len(obs))
     for start in range(0, len(obs), batch_size):
         batch = np.take(order, range(start, start + batch_size), mode="wrap")
-        influence = values(obs[batch], action[batch]).get("influence")
-        if influence is None:
+        batch_influence = values(obs[batch], action[batch]).get("influence")
+        if batch_influence is None:
             return None
-        found[batch] = influence
-    return found
+        influence[batch] = batch_influence
+    return influence

@@ -1,7 +1,8 @@
 """Summaries over seeds, with intervals. Scores are (tasks, seeds) or (seeds,); NaN is left out.
 
-A few seeds say little about a mean, so beside mean and standard error stand the interquartile mean
-with its bootstrap interval and the chance that one method beats another (Agarwal et al., 2021).
+A few seeds say little about a mean. Beside mean and standard error there are therefore the
+interquartile mean with its bootstrap interval, and the chance that one method beats another
+(Agarwal et al., 2021).
 """
 
 from collections.abc import Callable
@@ -18,13 +19,18 @@ RESAMPLES = 2_000
 
 
 class Interval(NamedTuple):
+    """A statistic with its 95% interval."""
+
     value: float
     low: float
     high: float
 
 
 def mean_and_error(values: np.ndarray) -> tuple[float, float]:
-    """Mean, and standard error s / sqrt(n) with s^2 = sum (x - mean)^2 / (n - 1); NaN for n < 2."""
+    """Return the mean and its standard error s / sqrt(n), s^2 = sum (x - mean)^2 / (n - 1).
+
+    Without two values there is no standard error: NaN.
+    """
     known = _known(values)
     if not len(known):
         return float("nan"), float("nan")
@@ -33,13 +39,13 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float]:
 
 
 def interquartile_mean(values: np.ndarray) -> float:
-    """The mean without the lowest and the highest quarter of the values (their number cut down)."""
+    """Return the mean without the lowest and the highest quarter (rounded down) of the values."""
     known = _known(values)
     return float(stats.trim_mean(known, 0.25)) if len(known) else float("nan")
 
 
 def interval_of_iqm(scores: Scores, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
-    """Interquartile mean over all tasks and seeds, with its 95% stratified bootstrap interval."""
+    """Return the interquartile mean over all tasks and seeds with its stratified interval."""
 
     def middle(parts: list[np.ndarray]) -> np.ndarray:
         return stats.trim_mean(np.concatenate(parts, axis=1), 0.25, axis=1)
@@ -50,14 +56,16 @@ def interval_of_iqm(scores: Scores, seed: int = 0, resamples: int = RESAMPLES) -
 def probability_of_improvement(
     ours: Scores, theirs: Scores, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval:
-    """Chance that a run of ours scores above a run of theirs, ties counting half; mean over tasks.
+    """Return the chance that a run of ours scores above one of theirs, ties counting half.
 
-    For one task it is U / (n m), U the Mann-Whitney statistic. For a cost, lower is better: pass
-    the negatives.
+    For one task it is U / (n m), where U is the Mann-Whitney statistic; for several it is the mean
+    over tasks. Where less is better, as for a cost, pass the negatives.
     """
     first, second = _strata(ours), _strata(theirs)
     if len(first) != len(second):
-        raise ValueError(f"scores of {len(first)} and of {len(second)} tasks cannot be compared")
+        raise ValueError(
+            f"both must have scores of the same tasks, got {len(first)} and {len(second)} tasks"
+        )
     half = len(first)
 
     def chance(parts: list[np.ndarray]) -> np.ndarray:
@@ -75,7 +83,10 @@ def _above(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _bootstrap(
     strata: list[np.ndarray], statistic: Statistic, seed: int, resamples: int
 ) -> Interval:
-    """95% percentile interval; the seeds of each task are drawn anew among themselves."""
+    """Return the statistic with its 95% percentile interval; runs are drawn within their task.
+
+    `scipy.stats.bootstrap` draws the same (a test compares them) but refuses a task with one run.
+    """
     if not strata or any(not len(part) for part in strata):
         return Interval(float("nan"), float("nan"), float("nan"))
     rng = np.random.default_rng(seed)

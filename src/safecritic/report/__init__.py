@@ -1,1 +1,1 @@
-"""A study as a page: tables, figures, the paper's numbers beside ours."""
+"""A study as a page of tables and figures, with the paper's numbers beside ours."""

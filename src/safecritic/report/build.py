@@ -1,5 +1,4 @@
-"""From a study's folder to its report: a page, every table as CSV and LaTeX, every figure as
-PNG and PDF."""
+"""From a study's folder to its report: the page, and every table and figure as files beside it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,23 +9,24 @@ from safecritic.report import data, figures, page, static, tables
 def build(
     study: Path, out: Path | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Path:
-    """Write the report into `out`, by default STUDY/report; returns the page.
+    """Write the report of a study in any state into `out`, by default STUDY/report.
 
-    Works on a study in any state. `progress(done, total)` is called after every figure.
+    Tables are written as CSV and LaTeX, figures as PNG and PDF; `progress(done, total)` is called
+    after every figure. Returns the page.
     """
-    found = data.read(study)
+    content = data.read(study)
     out = study / "report" if out is None else out
     for name in ("tables", "figures"):
         (out / name).mkdir(parents=True, exist_ok=True)
-    made = tables.all_tables(found, out)
-    for table in made:
+    all_tables = tables.all_tables(content, out)
+    for table in all_tables:
         table.write_csv(out / "tables" / f"{table.name}.csv")
         table.write_latex(out / "tables" / f"{table.name}.tex")
-    drawn = figures.all_figures(found)
-    for number, figure in enumerate(drawn, 1):
+    all_figures = figures.all_figures(content)
+    for number, figure in enumerate(all_figures, 1):
         static.save(figure, out / "figures")
         if progress is not None:
-            progress(number, len(drawn))
+            progress(number, len(all_figures))
     path = out / "index.html"
-    page.write(found, made, drawn, path)
+    page.write(content, all_tables, all_figures, path)
     return path

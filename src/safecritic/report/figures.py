@@ -1,11 +1,13 @@
-"""The figures of a report, as data (`marks`): what is drawn, not how."""
+"""The figures of a report as data (`marks`): what is drawn, not how."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from safecritic.evaluation import calibration, cost_map, statistics
-from safecritic.report.data import Run, Study, title
+from safecritic.evaluation import calibration, cost_map
+from safecritic.report import sections
+from safecritic.report.data import Study, title
 from safecritic.report.marks import (
     Area,
     Bars,
@@ -18,51 +20,35 @@ from safecritic.report.marks import (
     arrows,
     ellipse,
 )
-from safecritic.report.style import SOFT, STYLES, Style
 from safecritic.run.curves import running_mean
+from safecritic.study.table import Run, summarise
+from safecritic.style import SOFT, Style, method_style
 
 GRID_POINTS = 160  # of a learning curve
 MAPPED = ("sc", "csc", "usc")  # the paper's first figure
 ARROWS = 16  # along a side of a map
 
 
-def all_figures(study: Study) -> list[Figure]:
-    """In the order of the page; those without anything to draw are left out."""
-    sections = {
-        "Training": [*(curves(study, task) for task in study.tasks), pareto(study)],
-        "Deployment": [deployment(study, task) for task in study.tasks],
-        "Cost maps": [
-            draw(study, task) for task in study.tasks for draw in (instant_maps, rolled_maps)
-        ],
-        "Uncertainty": [
-            *(calibrated(study, task) for task in study.tasks),
-            *(theorem(study, task) for task in study.tasks),
-        ],
-        "Time and memory": [resources(study)],
-    }
-    found = []
-    for section, figures in sections.items():
-        for figure in figures:
-            if any(panel.marks for panel in figure.panels):
-                figure.section = section
-                found.append(figure)
-    return found
+def per_task(draw: Callable[[Study, str], Figure]) -> Callable[[Study], list[Figure]]:
+    """Turn a function that draws one task into one that draws all tasks of a study."""
+
+    @functools.wraps(draw)
+    def draw_tasks(study: Study) -> list[Figure]:
+        return [draw(study, task) for task in study.tasks]
+
+    return draw_tasks
 
 
 # ---------------------------------------------------------------- training
 
 
+@per_task
 def curves(study: Study, task: str) -> Figure:
-    """Reward, cost and goals against steps: mean of the seeds and its standard error."""
+    """Draw reward, cost and goals over the steps: mean and standard error over seeds."""
     names = {"reward": "reward per episode", "cost": "cost per episode"}
-    goals = any(
-        np.nansum(run.episodes["success"]) > 0
-        for run in study.runs
-        if run.task == task and len(run.episodes["step"])
-    )
-    if goals:
+    if any(np.nansum(run.episodes["success"]) > 0 for run in study.on(task)):
         names["goals"] = "goals reached so far"
-    budgets = [run.job.steps for run in study.runs if run.task == task]
+    budgets = [run.job.steps for run in study.on(task)]
     wide = max(budgets) > 3 * min(budgets)
     panels = [
         Panel(
@@ -83,7 +69,7 @@ def curves(study: Study, task: str) -> Figure:
             continue
         for panel, name in zip(panels, names, strict=True):
             line = _curve(runs, name, wide)
-            line.style, line.label = STYLES[method], title(method)
+            line.style, line.label = method_style(method), title(method)
             panel.marks.append(line)
             if name == "cost":
                 tops.append(float(line.y[2 * len(line.y) // 3 :].max()))
@@ -95,13 +81,13 @@ def curves(study: Study, task: str) -> Figure:
         highs = [float(np.nanmax(mark.y)) for mark in panels[0].marks if isinstance(mark, Line)]
         room = 0.08 * (max(highs) - min(lows) + 1e-6)
         panels[0].yrange = (min(lows) - room, max(highs) + room)
-    unfinished = any(run.task == task and not run.done for run in study.runs)
+    unfinished = any(not run.done for run in study.on(task))
     caption = (
-        "Running means of a run's episodes (a tenth of them, 5 to 100), then mean and standard "
-        "error over seeds. Dashed: the limit."
+        "Running means over the episodes of a run (over a tenth of them, at least 5 and at most "
+        "100), then mean and standard error over seeds. Dashed: the cost limit."
     )
     if unfinished:
-        caption += " Unfinished runs are drawn as far as they are."
+        caption += " Unfinished runs are drawn as far as they have come."
     return Figure(f"curves-{task}", f"Learning curves on {task}", caption, panels)
 
 
@@ -134,8 +120,8 @@ def _curve(runs: Sequence[Run], name: str, log: bool) -> Line:
     return Line(x, mean, low=mean - spread, high=mean + spread)
 
 
-def pareto(study: Study) -> Figure:
-    """Mean cost and reward of training, with the standard deviation over seeds as half axes."""
+def pareto(study: Study) -> list[Figure]:
+    """Draw mean cost and reward of training, in ellipses of one standard deviation over seeds."""
     panels = []
     for task in study.tasks:
         marks: list[Mark] = []
@@ -144,7 +130,7 @@ def pareto(study: Study) -> Figure:
             cost, reward = (part[~np.isnan(part)] for part in pair)
             if not len(cost):
                 continue  # no run is finished, or no episode ended
-            style = STYLES[method]
+            style = method_style(method)
             if len(cost) > 1:
                 half = cost.std(ddof=1), reward.std(ddof=1)
                 marks.append(Area(*ellipse(cost.mean(), reward.mean(), *half), style))
@@ -164,18 +150,19 @@ def pareto(study: Study) -> Figure:
             )
         )
     caption = (
-        "Means over all training episodes; ellipses: one standard deviation over seeds. Left and "
-        "up is better. Dashed: the limit."
+        "Means over all training episodes. Ellipses: one standard deviation over seeds. Up and to "
+        "the left is better. Dashed: the cost limit."
     )
     columns = min(3, max(len(panels), 1))
-    return Figure("pareto", "Reward against cost in training", caption, panels, columns)
+    return [Figure("pareto", "Reward against cost in training", caption, panels, columns)]
 
 
 # ---------------------------------------------------------------- deployment
 
 
+@per_task
 def deployment(study: Study, task: str) -> Figure:
-    """Every deployment episode as a point, the mean of the seeds with its standard error."""
+    """Draw every deployment episode, and the mean and standard error over seeds."""
     names = {
         "reward": "reward",
         "cost": "cost",
@@ -193,14 +180,14 @@ def deployment(study: Study, task: str) -> Figure:
             values = np.array([row[name] for _, row in rows], np.float64)
             shift = np.random.default_rng(0).uniform(-0.28, 0.28, len(values))
             hover = [f"seed {run.job.seed}, episode {row['episode']}" for run, row in rows]
-            style = STYLES[method]
+            style = method_style(method)
             marks.append(Points(place + shift, values, style, "", 3.5, 0.35, names=hover))
             means = np.array(
                 [np.mean([row[name] for row in run.deployment]) for run in runs], np.float64
             )
-            mean, error = statistics.mean_and_error(means)
-            bar = np.array([0.0 if np.isnan(error) else error])
-            centre = np.array([float(place)]), np.array([mean])
+            summary = summarise(means)
+            bar = np.nan_to_num(np.array([summary.standard_error]))
+            centre = np.array([float(place)]), np.array([summary.mean])
             marks.append(Points(*centre, style, title(method), 8.0, error=bar))
         if not marks:
             continue
@@ -211,15 +198,15 @@ def deployment(study: Study, task: str) -> Figure:
             _cut(panel)
         panels.append(panel)
     caption = (
-        "Points: episodes of the trained policies, without exploration, screen on; large: mean and "
-        "standard error over seeds. Dashed: the limit."
+        "Small points: episodes of the trained policies (no exploration noise, screen on). Large "
+        "points: mean and standard error over seeds. Dashed: the cost limit."
     )
     name = f"deployment-{task}"
     return Figure(name, f"Deployment on {task}", caption, panels, max(len(panels), 1))
 
 
 def _cut(panel: Panel) -> None:
-    """A few wild episodes must not flatten the rest; says how many are not seen."""
+    """Cut the axis so that a few wild episodes do not flatten the rest; note how many are cut."""
     points = [mark for mark in panel.marks if isinstance(mark, Points)]
     values = np.concatenate([mark.y for mark in points])
     means = [mark.y[0] + mark.error[0] for mark in points if mark.error is not None]
@@ -234,16 +221,16 @@ def _cut(panel: Panel) -> None:
 
 
 def _mapped(study: Study, task: str) -> list[Run]:
-    """A run for each method of the paper's figure, all of the least seed they share."""
-    found = {
-        method: {run.job.seed: run for run in study.of(method, task) if "cost_map" in run.measures}
+    """Return a run for each method of the paper's figure, with the lowest seed they share."""
+    by_method = [
+        {run.job.seed: run for run in study.of(method, task) if "cost_map" in run.measures}
         for method in MAPPED
-    }
-    found = {method: runs for method, runs in found.items() if runs}
-    if not found:
+    ]
+    by_method = [runs for runs in by_method if runs]
+    if not by_method:
         return []
-    shared = set.intersection(*(set(runs) for runs in found.values()))
-    return [runs[min(shared or runs)] for runs in found.values()]
+    shared = set.intersection(*(set(runs) for runs in by_method))
+    return [runs[min(shared or runs)] for runs in by_method]
 
 
 def _map_panel(name: str, values: np.ndarray, extent: float, note: str = "") -> Panel:
@@ -275,8 +262,13 @@ def _blocks(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return sums / np.outer(counts, counts)
 
 
+def cost_maps(study: Study) -> list[Figure]:
+    """Draw the maps of every task: both kinds of truth side by side."""
+    return [draw(study, task) for task in study.tasks for draw in (instant_maps, rolled_maps)]
+
+
 def instant_maps(study: Study, task: str) -> Figure:
-    """Truth, SC, CSC and USC in the first scene."""
+    """Draw the truth and the maps of SC, CSC and USC in the first scene."""
     runs = _mapped(study, task)
     panels = []
     if runs:
@@ -285,48 +277,50 @@ def instant_maps(study: Study, task: str) -> Figure:
         panels.append(_map_panel("truth", truth, extent, "cost of standing there"))
         inside = truth > 0
         for run in runs:
-            found = run.arrays["map/predicted"][0]
-            errors = cost_map.errors(found, truth, inside, 2 * extent / len(truth))
+            prediction = run.arrays["map/predicted"][0]
+            errors = cost_map.errors(prediction, truth, inside, 2 * extent / len(truth))
             note = (
                 f"gradient {errors.gradient_mse:.2f}, contrast {errors.contrast_error:.2f}, "
                 f"entropy {errors.entropy_error:.2f}"
             )
             panels.append(
-                _map_panel(f"{title(run.method)}, seed {run.job.seed}", found, extent, note)
+                _map_panel(f"{title(run.method)}, seed {run.job.seed}", prediction, extent, note)
             )
     caption = (
-        "One scene, the car at rest at each cell, mean of four headings; every map scaled to "
-        "[0, 1] by itself. Arrows: uphill, their length the root of the slope. Numbers: errors "
-        "against the truth in this scene."
+        "Q_C in one scene, with the car at rest in each cell, averaged over four headings. Every "
+        "map is scaled to [0, 1] by itself. Arrows point uphill; their length is the square root "
+        "of the slope. The numbers are a map's errors against the truth in this scene."
     )
     name = f"cost-maps-{task}"
     return Figure(name, f"Cost maps on {task}", caption, panels, max(len(panels), 1))
 
 
 def rolled_maps(study: Study, task: str) -> Figure:
-    """What followed when each method's policy was started at each cell, and what its Q_C says."""
+    """Draw what followed when each method's policy was started in each cell, and its Q_C."""
     runs = _mapped(study, task)
     panels = []
-    for part, name in (("rolled_truth", "what followed"), ("rolled_predicted", "Q_C")):
+    for part, name in (("rolled_truth", "realised cost"), ("rolled_predicted", "Q_C")):
         for run in runs:
             extent = run.measures["cost_map"]["extent"]
-            found = run.arrays[f"map/{part}"][0]
-            note = f"from {found.min():.2f} to {found.max():.2f}"
-            panels.append(_map_panel(f"{title(run.method)}: {name}", found, extent, note))
+            values = run.arrays[f"map/{part}"][0]
+            note = f"from {values.min():.2f} to {values.max():.2f}"
+            panels.append(_map_panel(f"{title(run.method)}: {name}", values, extent, note))
     caption = (
-        "The same scene, the car starting at rest and facing right. Above: the discounted cost of "
-        "an episode of the deployed policy from each cell; below: Q_C of the policy's action there."
+        "The same scene, with the car starting at rest and facing right. Top: the discounted cost "
+        "that followed when the deployed policy was started in each cell. Bottom: Q_C of the "
+        "policy's action there."
     )
     name = f"cost-maps-discounted-{task}"
-    heading = f"Cost maps on {task} against what followed"
+    heading = f"Cost maps on {task} against the realised cost"
     return Figure(name, heading, caption, panels, max(len(runs), 1))
 
 
 # ---------------------------------------------------------------- uncertainty
 
 
-def calibrated(study: Study, task: str) -> Figure:
-    """Reliability and risk-coverage of the influence, the steps of all seeds together."""
+@per_task
+def calibration_curves(study: Study, task: str) -> Figure:
+    """Draw reliability and risk-coverage of the influence, the steps of all seeds together."""
     reliable: list[Mark] = []
     risky: list[Mark] = []
     for method in study.methods:
@@ -337,7 +331,7 @@ def calibrated(study: Study, task: str) -> Figure:
         error = np.concatenate(
             [np.abs(one["steps/q_cost"] - one["steps/realised"]) for one in arrays]
         )
-        style, label = STYLES[method], title(method)
+        style, label = method_style(method), title(method)
         groups = calibration.reliability(u, error)
         reliable.append(Line(groups.influence, groups.error, style, label, marked=True))
         curve = calibration.risk_coverage(u, error)
@@ -350,48 +344,52 @@ def calibrated(study: Study, task: str) -> Figure:
         risky.append(Line(np.array([0.0, 1.0]), flat, Style(SOFT, "dot", width=0.8)))
     panels = [
         Panel("reliability", reliable, "mean u of a tenth of the steps", "mean error"),
-        Panel("risk against coverage", risky, "share of the steps, least u first", "mean error"),
+        Panel("risk against coverage", risky, "share of the steps, lowest u first", "mean error"),
     ]
     caption = (
-        "Error is |Q_C - realised discounted cost| at the steps of the deployment episodes of all "
-        "seeds. Dotted, right: the order by the error itself (below) and the mean error (level)."
+        "The error is |Q_C - realised discounted cost| at the steps of the deployment episodes of "
+        "all seeds. Left: a rising line means that steps with a higher u have larger errors. "
+        "Right: mean error of the steps with the lowest u; dotted are the best order, by the error "
+        "itself (curve), and a random order (level)."
     )
     name = f"calibration-{task}"
-    return Figure(name, f"Does u know where Q_C errs? {task}", caption, panels, 2)
+    return Figure(name, f"Is the influence u high where Q_C is wrong? {task}", caption, panels, 2)
 
 
+@per_task
 def theorem(study: Study, task: str) -> Figure:
-    """Both sides of Theorem 1 against m, and where the bound says something."""
+    """Draw both sides of Theorem 1 over m, and how often the bound says something."""
     sides: list[Mark] = []
     holds: list[Mark] = []
     says: list[Mark] = []
     ticks: list[int] = []
     for method in study.methods:
-        found = study.measured(method, task, "theorem")
-        if not found:
+        runs = study.measured(method, task, "theorem")
+        if not runs:
             continue
-        style, label = STYLES[method], title(method)
-        ticks = [check["m"] for check in found[0]]
+        style, label = method_style(method), title(method)
+        ticks = [check["m"] for check in runs[0]]
         m = np.array(ticks, np.float64)
 
-        def mean(name: str, found: list = found) -> np.ndarray:
-            return np.mean([[check[name] for check in checks] for checks in found], axis=0)
+        def mean(name: str, runs: list = runs) -> np.ndarray:
+            return np.mean([[check[name] for check in checks] for checks in runs], axis=0)
 
         sides.append(Line(m, mean("left"), style._replace(dash="solid"), label, marked=True))
         sides.append(Line(m, mean("right"), Style(style.colour, "dot", width=1.2)))
         holds.append(Line(m, 100 * mean("maxima_hold"), style, label, marked=True))
         says.append(Line(m, 100 * mean("says_something"), style, label, marked=True))
     panels = [
-        Panel("left (solid) and right side (dotted)", sides),
+        Panel("left side (solid), right side (dotted)", sides),
         Panel("% of states with a bound above 0", says, yrange=(-4, 104)),
-        Panel("% where the claim on maxima holds", holds, yrange=(-4, 104)),
+        Panel("% where the step on maxima holds", holds, yrange=(-4, 104)),
     ]
     for panel in panels:
         panel.xlabel, panel.xlog = "alternatives m", True
         panel.xticks = (ticks, [str(m) for m in ticks])
     caption = (
-        "Left side: how much larger the printed penalty is under uniform alternatives, mean over "
-        "states; right side: the bound the theorem claims, which loses log m."
+        "Left side: how much larger the paper's form of the penalty is with m uniform alternatives "
+        "than with m actions of the policy, mean over states. Right side: the theorem's bound, "
+        "from which log m is subtracted. Right panel: the step of the proof before that."
     )
     name = f"theorem-{task}"
     return Figure(name, f"Theorem 1 on trained critics, {task}", caption, panels, 3)
@@ -400,29 +398,56 @@ def theorem(study: Study, task: str) -> Figure:
 # ---------------------------------------------------------------- time
 
 
-def resources(study: Study) -> Figure:
-    """Milliseconds per step, and memory, of each method on each task."""
+def resources(study: Study) -> list[Figure]:
+    """Draw the time and the memory that a run of each method took on each task."""
     panels = []
     for task in study.tasks:
         methods = [method for method in study.methods if study.of(method, task)]
         if not methods:
             continue
         ticks = list(range(len(methods))), [title(method) for method in methods]
-        styles = [STYLES[method] for method in methods]
+        styles = [method_style(method) for method in methods]
         place = np.arange(len(methods), dtype=float)
         cells = {
             "minutes for a run": lambda run: run.seconds / 60,
             "memory, MiB": lambda run: run.memory / 2**20,
         }
         for label, of in cells.items():
-            found = [
-                statistics.mean_and_error(np.array([of(run) for run in study.of(method, task)]))
+            summaries = [
+                summarise(np.array([of(run) for run in study.of(method, task)]))
                 for method in methods
             ]
-            height, error = (np.array(part) for part in zip(*found, strict=True))
+            height = np.array([summary.mean for summary in summaries])
+            error = np.array([summary.standard_error for summary in summaries])
             if np.isnan(height).all():
                 continue
             bars: list[Mark] = [Bars(place, height, styles, np.nan_to_num(error))]
             panels.append(Panel(f"{task}: {label}", bars, xticks=ticks))
-    caption = "Means and standard errors over seeds, one core each. Steps differ: see the table."
-    return Figure("resources", "Time and memory of a run", caption, panels, 2)
+    caption = (
+        "Means and standard errors over seeds, one core for each run. Methods may differ in their "
+        "number of steps: see the table."
+    )
+    return [Figure("resources", "Time and memory of a run", caption, panels, 2)]
+
+
+# ---------------------------------------------------------------- the sections
+
+Function = Callable[[Study], Iterable[Figure]]
+
+FIGURES: dict[str, list[Function]] = {
+    "Training": [curves, pareto],
+    "Deployment": [deployment],
+    "Cost maps": [cost_maps],
+    "Uncertainty": [calibration_curves, theorem],
+    "Time and memory": [resources],
+}
+
+
+def register(section: str, function: Function) -> None:
+    """Append figures to a section of the page: a function of the study (see `per_task`)."""
+    sections.add(FIGURES, section, function)
+
+
+def all_figures(study: Study) -> list[Figure]:
+    """Return the figures in the order of the page; those without anything to draw are left out."""
+    return sections.collect(FIGURES, lambda function: function(study))

@@ -1,18 +1,18 @@
-"""Figures for the page: the same marks as Plotly's traces and layout, in plain data."""
+"""Figures for the page: `marks` as the traces and layout that Plotly takes."""
 
 from typing import Any
 
 import numpy as np
 
 from safecritic.report.marks import Area, Bars, Figure, Heat, Line, Panel, Points
-from safecritic.report.style import GRID, INK, LIMIT, SOFT, Style
+from safecritic.style import GRID, INK, LIMIT, SOFT, Style
 
 MARKERS = {"triangle": "triangle-up", "cross": "x"}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 
 def plotly(figure: Figure) -> dict[str, Any]:
-    """`data` and `layout`, ready for JSON."""
+    """Return `data` and `layout` of a figure, ready for JSON."""
     (rows, columns), maps = figure.shape, figure.has_maps
     height = round(rows * (1050 / columns + 75 if maps else 320)) + 60
     layout: dict[str, Any] = {
@@ -118,11 +118,11 @@ def _traces(mark: Any, suffix: str, seen: set[str]) -> list[dict[str, Any]]:
     trace: dict[str, Any]
     match mark:
         case Line():
-            found: list[dict[str, Any]] = []
+            band: list[dict[str, Any]] = []
             if mark.low is not None and mark.high is not None:
                 x = np.concatenate([mark.x, mark.x[::-1]])
                 y = np.concatenate([mark.high, mark.low[::-1]])
-                found.append(_fill(x, y, mark.style, 0.13, mark.label) | place)
+                band.append(_fill(x, y, mark.style, 0.13, mark.label) | place)
             style = {"color": mark.style.colour, "width": mark.style.width}
             trace = {
                 "type": "scatter",
@@ -132,7 +132,7 @@ def _traces(mark: Any, suffix: str, seen: set[str]) -> list[dict[str, Any]]:
                 "line": style | {"dash": mark.style.dash},
                 "marker": {"symbol": _symbol(mark.style), "size": 6},
             }
-            return [*found, trace | place | _named(mark.label, seen)]
+            return [*band, trace | place | _named(mark.label, seen)]
         case Points():
             trace = {
                 "type": "scatter",
@@ -206,7 +206,7 @@ def _symbol(style: Style) -> str:
 
 
 def _named(label: str, seen: set[str]) -> dict[str, Any]:
-    """A method is listed once and switched on and off in all panels together."""
+    """List a method once; its legend entry switches it on and off in all panels."""
     if not label:
         return {"showlegend": False, "hoverinfo": "skip"}
     first = label not in seen
@@ -215,5 +215,5 @@ def _named(label: str, seen: set[str]) -> dict[str, Any]:
 
 
 def numbers(values: np.ndarray) -> list[float | None]:
-    """For JSON: six digits, None where a line is broken."""
+    """Return values for JSON: six digits, None where a line is broken."""
     return [float(f"{x:.6g}") if np.isfinite(x) else None for x in np.asarray(values, np.float64)]

@@ -1,15 +1,17 @@
-"""Figures as plain data, drawn twice: by Matplotlib as PNG and PDF, by Plotly on the page."""
+"""Figures as plain data, which Matplotlib draws as PNG and PDF and Plotly on the page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from safecritic.report.style import PLAIN, Style
+from safecritic.style import PLAIN, Style
 
 
 @dataclass
 class Line:
+    """A line, with a band around it or with markers."""
+
     x: np.ndarray
     y: np.ndarray
     style: Style = PLAIN
@@ -21,6 +23,8 @@ class Line:
 
 @dataclass
 class Points:
+    """Points, with error bars or names."""
+
     x: np.ndarray
     y: np.ndarray
     style: Style = PLAIN
@@ -42,6 +46,8 @@ class Area:
 
 @dataclass
 class Bars:
+    """Upright bars, each with its own style."""
+
     x: np.ndarray
     height: np.ndarray
     styles: Sequence[Style]
@@ -61,12 +67,14 @@ Mark = Line | Points | Area | Bars | Heat
 
 @dataclass
 class Panel:
+    """One pair of axes and what is drawn in it."""
+
     title: str
     marks: list[Mark]
     xlabel: str = ""
     ylabel: str = ""
-    level: float | None = None  # a horizontal line: the limit
-    upright: float | None = None  # a vertical one
+    level: float | None = None  # height of a horizontal line: the limit
+    upright: float | None = None  # place of a vertical one
     xlog: bool = False
     ylog: bool = False
     xticks: tuple[Sequence[float], Sequence[str]] | None = None
@@ -78,6 +86,8 @@ class Panel:
 
 @dataclass
 class Figure:
+    """Panels under one title."""
+
     name: str  # of its files
     title: str
     caption: str
@@ -86,18 +96,24 @@ class Figure:
     section: str = ""
 
     @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not any(panel.marks for panel in self.panels)
+
+    @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of panels."""
+        """The rows and columns of panels."""
         columns = min(self.most_columns, len(self.panels))
         return -(-len(self.panels) // columns), columns
 
     @property
     def has_maps(self) -> bool:
+        """Whether some panel is a map."""
         return any(panel.square for panel in self.panels)
 
     @property
     def legend(self) -> dict[str, Style]:
-        """Every method drawn, with its look."""
+        """The label and style of every method drawn."""
         return {
             mark.label: mark.style
             for panel in self.panels
@@ -107,13 +123,13 @@ class Figure:
 
     @property
     def shows_legend(self) -> bool:
-        """Not where the methods stand along the axis."""
+        """Whether a legend is needed: not where the methods are named along the axis."""
         along = any(panel.xticks and not panel.xlog for panel in self.panels)
         return len(self.legend) > 1 and not along
 
 
 def arrows(x: np.ndarray, y: np.ndarray, u: np.ndarray, v: np.ndarray) -> Line:
-    """Arrows from (x, y) along (u, v), as one broken line."""
+    """Return arrows from (x, y) along (u, v), as one broken line."""
     tip_x, tip_y = x + u, y + v
     gap = np.full(len(x), np.nan)
     head = 0.35
@@ -129,6 +145,6 @@ def arrows(x: np.ndarray, y: np.ndarray, u: np.ndarray, v: np.ndarray) -> Line:
 
 
 def ellipse(x: float, y: float, width: float, height: float) -> tuple[np.ndarray, np.ndarray]:
-    """Outline with these half axes."""
+    """Return the outline of an ellipse with these half axes."""
     angle = np.linspace(0, 2 * np.pi, 65)
     return x + width * np.cos(angle), y + height * np.sin(angle)

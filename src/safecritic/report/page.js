@@ -20,7 +20,7 @@ window.addEventListener("beforeprint", () => plots.forEach(draw));
 // The search: every word must be in a run's row. #run=WORDS in the address fills it in.
 const search = document.getElementById("search");
 const rows = [...document.querySelectorAll("#table-runs tbody tr")];
-const found = document.getElementById("found");
+const count = document.getElementById("search-count");
 function filter() {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
   let number = 0;
@@ -29,7 +29,7 @@ function filter() {
     row.hidden = !words.every(word => text.includes(word));
     number += !row.hidden;
   }
-  found.textContent = words.length ? number + " of " + rows.length + " runs" : "";
+  count.textContent = words.length ? number + " of " + rows.length + " runs" : "";
 }
 search.addEventListener("input", filter);
 search.addEventListener("keydown", event => {

@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it, Plotly too; it opens without a network."""
+"""The page: one HTML file that holds everything, Plotly too, and needs no network."""
 
 import html
 import json
@@ -10,34 +10,34 @@ from typing import Any
 from safecritic.report.data import Study, title
 from safecritic.report.interactive import plotly
 from safecritic.report.marks import Figure
+from safecritic.report.sections import INTRODUCTIONS, Item
 from safecritic.report.tables import DIFFERS, WORDS, Table
+from safecritic.study.table import in_order
 
-SECTIONS = {
-    "Training": "What it cost to learn, and what was earned meanwhile.",
-    "Deployment": "The trained policies: no exploration noise, screen on.",
-    "Cost maps": "What the safety critic says of every place, against what is there.",
-    "Uncertainty": "Whether the influence points at the critic's errors, and Theorem 1 on numbers.",
-    "Time and memory": "",
-    "Runs": "",
-}
 LEGEND = (
-    "Ours are means ± standard error over seeds, with the interquartile mean (IQM) and its 95% "
-    f"bootstrap interval. <b>{DIFFERS}</b> marks where our mean ± standard error and the paper's "
-    "do not overlap. The paper's ± in its deployment table is the standard deviation of ten "
-    "episodes, so a root-tenth of it is compared. Click a method in a legend to hide it, twice to "
-    "see it alone."
+    "Our numbers are means ± standard errors over seeds, followed by the interquartile mean (IQM) "
+    f"with its 95% bootstrap interval. <b>{DIFFERS}</b> marks where our mean ± standard error and "
+    "the paper's do not overlap. In the paper's deployment table ± is the standard deviation over "
+    "ten episodes, so it is divided by the root of ten first. Click a method in a legend to hide "
+    "it, double-click it to show it alone."
+)
+PAPER = (
+    "The paper: Bethell, Gerasimou, Calinescu, Imrie, “Safe But Not Sorry: Reducing "
+    "Over-Conservatism in Safety Critics via Uncertainty-Aware Modulation”, AAMAS 2026, "
+    "arXiv 2510.18478."
 )
 
 
 def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) -> None:
+    """Write the page."""
     import plotly as package
 
     drawn = {_id(figure): plotly(figure) for figure in figures}
     data = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     script = (Path(package.__file__).parent / "package_data" / "plotly.min.js").read_text("utf-8")
-    filled = {table.section for table in tables} | {figure.section for figure in figures}
-    names = [name for name in SECTIONS if name in filled]
-    links = "".join(f'<a href="#{_slug(name)}">{name}</a>' for name in names)
+    items: list[Item] = [*tables, *figures]
+    names = in_order((item.section for item in items), INTRODUCTIONS)
+    links = "".join(f'<a href="#{_slug(name)}">{html.escape(name)}</a>' for name in names)
     hint = 'placeholder="find a run: usc seed3" aria-label="find a run"'
     search = f'<input id="search" type="search" {hint}>'
     body = "\n".join(_section(name, tables, figures, drawn) for name in names)
@@ -55,10 +55,11 @@ def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) 
 <header>
 {_head(study)}
 </header>
-<nav><div>{links}{search}<span id="found" class="about"></span></div></nav>
+<nav><div>{links}{search}<span id="search-count" class="about"></span></div></nav>
 <main>
 {body}
 </main>
+<footer><p class="about">{PAPER}</p></footer>
 <script type="application/json" id="figures">{data}</script>
 <script>{script}</script>
 <script>
@@ -78,7 +79,7 @@ def _head(study: Study) -> str:
     seeds = len({run.job.seed for run in study.runs})
     methods = ", ".join(title(method) for method in study.methods)
     about = f"{study.source}: {methods} on {', '.join(study.tasks)}; {seeds} seed"
-    about += f"{'s' * (seeds > 1)}; {done} of {len(study.runs)} runs done. Made by safecritic."
+    about += f"{'s' * (seeds > 1)}; {done} of {len(study.runs)} runs done. Made with safecritic."
     lines = [
         f"<h1>{html.escape(study.out.resolve().name)}</h1>",
         f'<p class="about">{html.escape(about)}</p>',
@@ -86,20 +87,21 @@ def _head(study: Study) -> str:
     if done < len(study.runs):
         text = f"This study is not finished: {len(study.runs) - done} runs are missing"
         text += f", {failed} of them failed" if failed else ""
-        lines.append(f'<p class="warning">{text}. Tables count finished runs alone.</p>')
+        lines.append(f'<p class="warning">{text}. Tables show finished runs only.</p>')
     few = min((len(study.of(m, t)) for m in study.methods for t in study.tasks), default=0)
     if few < 5:
-        text = f"{few or 'No'} finished run{'s' * (few != 1)} for some method and task"
-        text += ": intervals over so few seeds are wide, and often wrong."
+        count = f"only {few}" if few else "no"
+        text = f"Some method has {count} finished run{'s' * (few != 1)} on some task"
+        text += ": intervals over fewer than five seeds are wide and unreliable."
         lines.append(f'<p class="warning">{text}</p>')
     lines.append(f"<p>{LEGEND}</p>")
     return "\n".join(lines)
 
 
 def _section(name: str, tables: list[Table], figures: list[Figure], drawn: dict[str, Any]) -> str:
-    parts = [f'<h2 id="{_slug(name)}">{name}</h2>']
-    if SECTIONS[name]:
-        parts.append(f"<p>{SECTIONS[name]}</p>")
+    parts = [f'<h2 id="{_slug(name)}">{html.escape(name)}</h2>']
+    if introduction := INTRODUCTIONS.get(name):
+        parts.append(f"<p>{introduction}</p>")
     parts += [_table(table) for table in tables if table.section == name]
     for figure in figures:
         if figure.section == name:

@@ -1,11 +1,10 @@
-"""Figures for print: PNG and PDF by Matplotlib."""
+"""Figures for print: `marks` drawn by Matplotlib as PNG and PDF."""
 
 from pathlib import Path
 from typing import Any
 
 from safecritic.report.marks import Area, Bars, Figure, Heat, Line, Panel, Points
-from safecritic.report.style import GRID, LIMIT, SOFT, Style
-from safecritic.style import STYLE
+from safecritic.style import GRID, LIMIT, SOFT, STYLE, Style
 
 DASHES: dict[str, Any] = {
     "solid": "-",
@@ -64,7 +63,7 @@ def _draw(panel: Panel, axis: Any) -> None:
         axis.grid(axis="y", color=GRID, linewidth=0.8)
         axis.set_axisbelow(True)
     if not panel.marks:
-        axis.text(0.5, 0.5, "nothing yet", transform=axis.transAxes, ha="center", color=SOFT)
+        axis.text(0.5, 0.5, "no data yet", transform=axis.transAxes, ha="center", color=SOFT)
     for mark in panel.marks:
         _mark(mark, axis)
     limit = {"color": LIMIT.colour, "linewidth": LIMIT.width, "linestyle": DASHES[LIMIT.dash]}

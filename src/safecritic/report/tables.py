@@ -1,10 +1,10 @@
-"""The tables of a report: of strings, so that page, CSV and LaTeX show the same cells.
+"""The tables of a report. Cells are text, so that the page, CSV and LaTeX show the same.
 
-Ours are means with standard errors over seeds, beside them the interquartile mean (IQM) with its
-bootstrap interval, beside that what the paper prints. `≠` marks where the two intervals, mean ±
-standard error, do not overlap. What follows the paper's ± is by its text the standard error over
-five runs; in its deployment tables it is the standard deviation of ten episodes (0.70 ± 2.10 is one
-episode of 7 among ten), so its standard error is taken as a root-tenth of it.
+Our numbers are means with standard errors over seeds, followed by the interquartile mean (IQM) with
+its bootstrap interval and by the paper's number. `≠` marks where the two intervals, mean ± standard
+error, do not overlap. The paper says that its ± is the standard error over five runs. In its
+deployment tables it must be the standard deviation over ten episodes (0.70 ± 2.10 is one episode of
+7 among ten), so there it is divided by the root of ten.
 """
 
 import csv
@@ -17,34 +17,43 @@ from pathlib import Path
 import numpy as np
 
 from safecritic.evaluation import statistics
-from safecritic.report.data import Printed, Study, title
+from safecritic.report import sections
+from safecritic.report.data import PaperValue, Study, title
+from safecritic.study.table import NONE, Summary, interval_text, number_text, summarise
 
-NONE = "–"
 DIFFERS = "≠"
 WORDS = ("task", "method", "against", "run", "state")  # columns that are not numbers
-EPISODES = 10  # in the paper's deployment tables
+EPISODES = 10  # of a cell in the paper's deployment tables
 
 
 @dataclass
 class Table:
+    """A table as it is shown."""
+
     name: str  # of its files
     title: str
     caption: str
     header: list[str]
     rows: list[list[str]]
     section: str = ""
-    folded: bool = False  # long and for the few: opened on a click
+    folded: bool = False  # hidden until clicked: long, and of interest to few
     marks: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, column): best, worse
     links: dict[tuple[int, int], str] = field(default_factory=dict)  # to a folder
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return not self.rows
+
     def write_csv(self, path: Path) -> None:
+        """Write header and cells as CSV."""
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(self.header)
             writer.writerows(self.rows)
 
     def write_latex(self, path: Path) -> None:
-        """Needs the package booktabs; best cells are bold."""
+        """Write a LaTeX table, which needs the package booktabs; best cells are bold."""
         columns = "l" * _labels(self) + "r" * (len(self.header) - _labels(self))
         lines = [
             r"\begin{table}",
@@ -68,7 +77,7 @@ class Table:
 
 
 def _labels(table: Table) -> int:
-    """How many columns are words."""
+    """Return the number of columns that are words."""
     return sum(name in WORDS for name in table.header)
 
 
@@ -90,40 +99,19 @@ def _latex(text: str) -> str:
     return "".join(plain.get(sign, sign) for sign in text)
 
 
-# ---------------------------------------------------------------- cells
+def differs(
+    summary: Summary, theirs: PaperValue | None, episodes: int = 1, scale: float = 1.0
+) -> str:
+    """Return the mark if ours and the paper's mean ± standard error do not overlap.
 
-
-def mean_cell(values: np.ndarray, digits: int = 2, scale: float = 1.0) -> str:
-    mean, error = statistics.mean_and_error(values)
-    spread = "" if math.isnan(error) else f" ± {number_cell(scale * error, digits)}"
-    return f"{number_cell(scale * mean, digits)}{spread}"
-
-
-def iqm_cell(values: np.ndarray, digits: int = 2, scale: float = 1.0) -> str:
-    """One seed has no interval."""
-    if np.count_nonzero(~np.isnan(values)) < 2:
-        return NONE
-    return interval_cell(statistics.interval_of_iqm(values), digits, scale)
-
-
-def interval_cell(found: statistics.Interval, digits: int = 2, scale: float = 1.0) -> str:
-    if math.isnan(found.value):
-        return NONE
-    value, low, high = (number_cell(scale * x, digits) for x in found)
-    return f"{value} [{low}, {high}]"
-
-
-def differs(values: np.ndarray, printed: Printed | None, episodes: int = 1) -> str:
-    """The sign where the intervals, mean ± standard error, do not overlap."""
-    mean, error = statistics.mean_and_error(values)
-    if printed is None or math.isnan(error) or math.isnan(printed.spread):
+    `episodes` is the number over which the paper's ± is a standard deviation.
+    """
+    our_error = scale * summary.standard_error
+    if theirs is None or math.isnan(our_error) or math.isnan(theirs.spread):
         return ""
-    theirs = printed.spread / math.sqrt(episodes)
-    return DIFFERS if abs(mean - printed.mean) > error + theirs else ""
-
-
-def number_cell(value: float, digits: int = 2) -> str:
-    return NONE if math.isnan(value) else f"{value:z.{digits}f}"
+    their_error = theirs.spread / math.sqrt(episodes)
+    apart = abs(scale * summary.mean - theirs.mean) > our_error + their_error
+    return DIFFERS if apart else ""
 
 
 # ---------------------------------------------------------------- the tables
@@ -131,10 +119,10 @@ def number_cell(value: float, digits: int = 2) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity of a table: its name, its column in runs.csv, and the paper's name for it."""
+    """A quantity of a table: its name, where it comes from, and the paper's name for it."""
 
     name: str
-    source: str
+    source: str  # a column of runs.csv or a path into measures.json, see `StudyTable.values`
     metric: str = ""
     best: Callable[[Sequence[float]], float] | None = None  # min or max
     digits: int = 2
@@ -148,83 +136,90 @@ def compared(
     heading: str,
     caption: str,
     columns: Sequence[Column],
-    paper: str,
+    paper: str = "",
     episodes: int = 1,
 ) -> Table:
-    """One row for each task and method with finished runs: ours, IQM, the paper's, the mark."""
+    """Return a table with one row for each task and method that has the numbers.
+
+    A column gives up to four cells: mean, interquartile mean, the paper's number and the mark.
+    """
     header = ["task", "method", "n"]
+    places = []  # of the means
     for column in columns:
+        places.append(len(header))
         header.append(column.name)
         header += [f"{column.name}, IQM [95%]"] if column.iqm else []
         header += [f"{column.name}, paper", DIFFERS] if column.metric else []
     table = Table(name, heading, caption, header, [])
     for task in study.tasks:
         first = len(table.rows)
-        means: dict[int, list[float]] = {}
+        means: list[list[float]] = []  # of each row
         for method in study.methods:
-            number = len(study.of(method, task))
+            number = len(study.values(method, task, columns[0].source))
             if not number:
                 continue
+            summaries = [study.summary(method, task, column.source) for column in columns]
+            means.append([summary.mean for summary in summaries])
             row = [task, title(method), str(number)]
-            for column in columns:
-                values = study.values(method, task, column.source)
-                if column.best is not None:
-                    mean = statistics.mean_and_error(values)[0]
-                    means.setdefault(len(row), []).append(mean)
-                row.append(mean_cell(values, column.digits, column.scale))
+            for column, summary in zip(columns, summaries, strict=True):
+                row.append(summary.mean_text(column.digits, column.scale))
                 if column.iqm:
-                    row.append(iqm_cell(values, column.digits, column.scale))
+                    row.append(summary.iqm_text(column.digits, column.scale))
                 if column.metric:
-                    printed = study.printed(paper, method, task, column.metric)
-                    row.append(NONE if printed is None else printed.text(column.digits))
-                    row.append(differs(column.scale * values, printed, episodes))
+                    theirs = study.paper_value(paper, method, task, column.metric)
+                    row.append(NONE if theirs is None else theirs.text(column.digits))
+                    row.append(differs(summary, theirs, episodes, column.scale))
             table.rows.append(row)
-        places = [at for at, text in enumerate(header) if text in {c.name for c in columns}]
-        for column, at in zip(columns, places, strict=True):
-            if column.best is not None:
-                found = means.get(at, [])
-                known = [value for value in found if not math.isnan(value)]
-                for number, value in enumerate(found):
-                    if len(known) > 1 and value == column.best(known):
+        for column, at, values in zip(columns, places, zip(*means, strict=True), strict=False):
+            known = [value for value in values if not math.isnan(value)]
+            if column.best is not None and len(known) > 1:
+                best = column.best(known)
+                for number, value in enumerate(values):
+                    if value == best:
                         table.marks[first + number, at] = "best"
     return table
 
 
-def training_table(study: Study) -> Table:
+def training_table(study: Study, folder: Path) -> Table:
+    """Make the paper's Table 1."""
     return compared(
         study,
         "training",
         "Table 1: training",
-        "Reward and undiscounted cost of an episode, over all training episodes, warm-up and "
-        "exploration included. Best of a task in bold.",
+        "Reward and cost of an episode (undiscounted sums), averaged over all training episodes of "
+        "a run, warm-up and exploration included. The best mean on each task is in bold.",
         [Column("reward", "reward", "reward", max), Column("cost", "cost", "cost", min)],
         "training",
     )
 
 
-def late_table(study: Study) -> Table:
+def late_table(study: Study, folder: Path) -> Table:
+    """Make a table of the end of training."""
     return compared(
         study,
         "late",
         "The end of training",
-        "The last 100 training episodes, exploration included. Not in the paper.",
+        "The same for the last 100 training episodes of each run, exploration included. The paper "
+        "has no such table.",
         [
             Column("reward", "late_reward", best=max),
             Column("cost", "late_cost", best=min),
             Column("success %", "late_success", best=max, digits=1, scale=100.0),
         ],
-        "",
     )
 
 
-def deployment_table(study: Study) -> Table:
+def deployment_table(study: Study, folder: Path) -> Table:
+    """Make the paper's Table 3."""
     return compared(
         study,
         "deployment",
         "Table 3: deployment",
-        "Trained policies without exploration, screen on, the same scenes for all. Contacts are "
-        "the cost in whole contacts, the paper's unit in this table; distance is that to the edge "
-        "of the nearest hazard in metres. The paper deploys one policy for ten episodes.",
+        "The trained policies without exploration noise, with the screen on, all in the same "
+        "scenes. Contacts: the cost of an episode counted in contacts, the unit of the paper's "
+        "table. Cost: the same in the task's own unit. Distance: from the car to the edge of the "
+        "nearest hazard in metres, mean over an episode. The paper deploys one policy for ten "
+        "episodes.",
         [
             Column("reward", "deployed_reward", "reward", max),
             Column("contacts", "deployed_contacts", "cost", min),
@@ -236,13 +231,14 @@ def deployment_table(study: Study) -> Table:
     )
 
 
-def success_table(study: Study) -> Table:
+def success_table(study: Study, folder: Path) -> Table:
+    """Make the paper's Table 4."""
     table = compared(
         study,
         "success",
         "Table 4: success in deployment",
-        "Share of the deployment episodes that reach the goal. Below 100% is shaded. The paper "
-        "prints no interval, so nothing is marked.",
+        "Share of the deployment episodes that reach the goal; shaded where it is below 100%. The "
+        "paper gives no ± here, so differences are not marked.",
         [Column("success %", "deployed_success", "success", digits=1, scale=100.0)],
         "deployment",
     )
@@ -262,78 +258,58 @@ MAP_ERRORS = {
 }
 
 
-def map_table(study: Study, truth: str) -> Table:
-    """Against one of the two truths; the paper's Table 2 has CarGoal2 and the instant one alone."""
-    printed_too = truth == "instant"
-    header = ["task", "method", "n"]
-    for name in MAP_ERRORS.values():
-        header += [name, f"{name}, IQM [95%]"]
-        header += [f"{name}, paper", DIFFERS] if printed_too else []
-    if printed_too:
-        heading = "Table 2: cost maps against the cost of standing there"
-        caption = (
-            "Q_C of the car at rest at each cell of a grid, mean of four headings, against the "
-            "cost of standing there for one step; both scaled to [0, 1], gradients per metre; mean "
-            "of five scenes. Less is better. The paper has CarGoal2 alone."
-        )
-    else:
-        heading = "Cost maps against what followed"
-        caption = (
-            "The same against the discounted cost of an episode of the deployed policy from each "
-            "cell, one scene and one heading. Not in the paper."
-        )
-    table = Table(f"cost-maps-{truth}", heading, caption, header, [])
-    for task in study.tasks:
-        first = len(table.rows)
-        means: dict[int, list[float]] = {}
-        for method in study.methods:
-            found = study.measured(method, task, "cost_map")
-            if not found:
-                continue
-            row = [task, title(method), str(len(found))]
-            for name in MAP_ERRORS:
-                values = np.array([one[truth][name] for one in found])
-                means.setdefault(len(row), []).append(float(values.mean()))
-                row += [mean_cell(values), iqm_cell(values)]
-                if printed_too:
-                    printed = study.printed("cost_map", method, task, name)
-                    row += [NONE if printed is None else printed.text(), differs(values, printed)]
-            table.rows.append(row)
-        for at, column in means.items():
-            if len(column) > 1:
-                table.marks[first + int(np.argmin(column)), at] = "best"
-    return table
-
-
-def calibration_table(study: Study) -> Table:
-    names = ("rank_correlation", "area", "random", "oracle", "excess")
-    header = ["task", "method", "n", "rank correlation", "rank correlation, IQM [95%]"]
-    header += ["risk area", "random order", "oracle order", "excess", "excess, IQM [95%]"]
-    caption = (
-        "Does the influence u know where Q_C errs? Error is |Q_C - realised discounted cost| at "
-        "the steps of the deployment episodes. Risk area: mean error over all coverages, the least "
-        "u first; excess is 0 for the order by the error itself and 1 for chance."
+def instant_map_table(study: Study, folder: Path) -> Table:
+    """Make the paper's Table 2."""
+    return compared(
+        study,
+        "cost-maps-instant",
+        "Table 2: cost maps against the immediate cost",
+        "A cost map is Q_C with the car at rest in each cell of a grid, averaged over four "
+        "headings. Here it is compared with the cost of standing in that cell for one step, both "
+        "scaled to [0, 1]. Gradient MSE: squared difference of the slopes, per metre. Contrast "
+        "error: how much more, or less, costly places stand out. Entropy error: how much more, or "
+        "less, the map is spread out. Means over five scenes; smaller is better. The paper gives "
+        "CarGoal2 only.",
+        [Column(text, f"cost_map/instant/{key}", key, min) for key, text in MAP_ERRORS.items()],
+        "cost_map",
     )
-    table = Table("calibration", "Calibration of the influence", caption, header, [])
-    for task in study.tasks:
-        for method in study.methods:
-            found = study.measured(method, task, "calibration")
-            if not found:
-                continue
-            columns = {
-                name: np.array([np.nan if one[name] is None else one[name] for one in found])
-                for name in names
-            }
-            row = [task, title(method), str(len(found))]
-            row += [mean_cell(columns["rank_correlation"]), iqm_cell(columns["rank_correlation"])]
-            row += [mean_cell(columns[name], 3) for name in ("area", "random", "oracle")]
-            row += [mean_cell(columns["excess"]), iqm_cell(columns["excess"])]
-            table.rows.append(row)
-    return table
 
 
-def improvement_table(study: Study) -> Table:
-    """Of the last of the methods, USC if it is there, over each other."""
+def discounted_map_table(study: Study, folder: Path) -> Table:
+    """Make a table of cost maps against what Q_C is trained to predict."""
+    return compared(
+        study,
+        "cost-maps-discounted",
+        "Cost maps against the realised cost",
+        "The same errors against what Q_C is trained to predict: the discounted cost that followed "
+        "when the deployed policy was started in each cell. One scene, one heading. The paper has "
+        "no such table.",
+        [Column(text, f"cost_map/discounted/{key}", "", min) for key, text in MAP_ERRORS.items()],
+    )
+
+
+def calibration_table(study: Study, folder: Path) -> Table:
+    """Make a table of how well the influence ranks the errors of Q_C."""
+    caption = (
+        "Is the influence u high where Q_C is wrong? The error is |Q_C - realised discounted cost| "
+        "at the steps of the deployment episodes. Rank correlation: Spearman's, between u and the "
+        "error. Risk area: the mean error of the steps with the lowest u, averaged over all shares "
+        "of the steps; beside it the same for a random order and for the order by the error itself "
+        "(oracle). Excess: (risk area - oracle) / (random - oracle), so 0 is perfect and 1 is "
+        "chance."
+    )
+    columns = [
+        Column("rank correlation", "calibration/rank_correlation"),
+        Column("risk area", "calibration/area", digits=3, iqm=False),
+        Column("random order", "calibration/random", digits=3, iqm=False),
+        Column("oracle order", "calibration/oracle", digits=3, iqm=False),
+        Column("excess", "calibration/excess"),
+    ]
+    return compared(study, "calibration", "Calibration of the influence", caption, columns)
+
+
+def improvement_table(study: Study, folder: Path) -> Table:
+    """Compare the last of the methods, USC if it is there, with each other one."""
     columns = {
         "training reward": ("reward", 1.0),
         "training cost": ("cost", -1.0),
@@ -344,8 +320,9 @@ def improvement_table(study: Study) -> Table:
     chosen = study.methods[-1] if study.methods else ""
     name = title(chosen) if chosen else NONE
     caption = (
-        f"Chance that a run of {name} is better than a run of the other method (more reward, less "
-        "cost), ties counting half, with its 95% bootstrap interval over seeds. 0.5: no difference."
+        f"Probability that a run of {name} does better than a run of the other method (higher "
+        "reward, lower cost), ties counting half, with its 95% bootstrap interval over seeds. 0.5 "
+        f"means no difference, 1 that {name} always does better."
     )
     table = Table(
         "improvement", f"Is {name} better?", caption, ["task", "against", "n", *columns], []
@@ -359,8 +336,8 @@ def improvement_table(study: Study) -> Table:
             for column, sign in columns.values():
                 ours = sign * study.values(chosen, task, column)
                 theirs = sign * study.values(other, task, column)
-                found = statistics.probability_of_improvement(ours, theirs)
-                row.append(interval_cell(found) if min(counts) > 1 else NONE)
+                chance = statistics.probability_of_improvement(ours, theirs)
+                row.append(interval_text(chance) if min(counts) > 1 else NONE)
             table.rows.append(row)
     return table
 
@@ -377,34 +354,39 @@ THEOREM = {
 }
 
 
-def theorem_table(study: Study) -> Table:
+def theorem_table(study: Study, folder: Path) -> Table:
+    """Make a table of both sides of Theorem 1, for each m."""
     caption = (
-        "Is the conservative penalty larger with m uniform alternatives than with the policy's own "
-        "(left: the mean gap), and by at least the claimed bound (right)? Shares of the states met "
-        "in deployment, means over runs with standard errors. Premise: there is a threshold that "
-        "the policy's actions exceed less often. Where right is not above 0 the bound is empty. "
-        "Maxima hold: the claim on expected maxima before log m is subtracted. Mirrored: the form "
-        "of the penalty that is trained with by default."
+        "Theorem 1 says that the conservative penalty is larger with m uniform alternatives than "
+        "with m actions of the policy, by at least a bound. Left: the mean difference of the "
+        "penalties; right: the mean bound; columns in % are shares of the states, which were met "
+        "in deployment. Premise: there is a threshold of Q_C that uniform actions exceed more "
+        "often than the policy's. Where right is not above 0 the bound says nothing. Maxima hold: "
+        "the step of the proof about expected maxima, before log m is subtracted. Mirrored left: "
+        "the difference for the form of the penalty that is our default. Means over runs with "
+        "standard errors."
     )
     header = ["task", "method", "n", "m", *THEOREM.values()]
     table = Table("theorem", "Theorem 1 on trained critics", caption, header, [], folded=True)
     for task in study.tasks:
         for method in study.methods:
-            found = study.measured(method, task, "theorem")
-            for checks in zip(*found, strict=False):
+            for checks in zip(*study.measured(method, task, "theorem"), strict=False):
                 row = [task, title(method), str(len(checks)), str(checks[0]["m"])]
                 for name, text in THEOREM.items():
                     share = "%" in text
                     values = np.array([check[name] for check in checks], np.float64)
-                    row.append(mean_cell(values, 0 if share else 2, 100.0 if share else 1.0))
+                    digits, scale = (0, 100.0) if share else (2, 1.0)
+                    row.append(summarise(values).mean_text(digits, scale))
                 table.rows.append(row)
     return table
 
 
-def resources_table(study: Study) -> Table:
+def resources_table(study: Study, folder: Path) -> Table:
+    """Make a table of the time and memory that training took."""
     caption = (
-        "Training alone, on one core for each run, compilation and what else the machine did "
-        "included. Memory is the peak of the run's process, and of the largest it started."
+        "Training only, one core for each run. Times include compilation, and grow with whatever "
+        "else the machine was doing. Memory is the peak of the run's process plus that of the "
+        "largest process it started."
     )
     header = ["task", "method", "n", "steps", "minutes", "steps/s", "memory, MiB"]
     table = Table("resources", "Time and memory", caption, header, [])
@@ -419,29 +401,30 @@ def resources_table(study: Study) -> Table:
             seconds = np.array([run.seconds for run in runs])
             memory = np.array([run.memory for run in runs]) / 2**20
             row = [task, title(method), str(len(runs)), f"{steps.mean():,.0f}"]
-            row += [mean_cell(seconds / 60, 1), mean_cell(taken / seconds, 0), mean_cell(memory, 0)]
+            row.append(summarise(seconds / 60).mean_text(1))
+            row += [summarise(values).mean_text(0) for values in (taken / seconds, memory)]
             table.rows.append(row)
     return table
 
 
 def runs_table(study: Study, folder: Path) -> Table:
-    """Every run with a link to its folder, relative to where the page lies."""
+    """Make a table of every run, with a link to its folder relative to the page's."""
     header = ["run", "method", "task", "seed", "state", "reward", "cost", "success %"]
     header += ["deployed reward", "deployed cost", "deployed success %"]
     caption = (
-        "The last 100 training episodes, then the deployment. A run's name leads to its folder."
+        "Means over the last 100 training episodes, then over the deployment episodes. Click a "
+        "run's name to open its folder."
     )
     table = Table("runs", "All runs", caption, header, [])
-    rows = {row["run"]: row for row in study.rows}
     names = ("reward", "cost", "success")
     columns = [f"{stage}_{name}" for stage in ("late", "deployed") for name in names]
     for run in study.runs:
-        known = rows.get(run.job.name, {})
+        known = run.row if run.done else {}
         cells = []
         for name in columns:
             share = "success" in name
             value = float(known.get(name, math.nan)) * (100.0 if share else 1.0)
-            cells.append(number_cell(value, 0 if share else 2))
+            cells.append(number_text(value, 0 if share else 2))
         link = Path(os.path.relpath(run.path, folder)).as_posix()
         table.links[len(table.rows), 0] = f"{link}/"
         table.rows.append(
@@ -450,20 +433,25 @@ def runs_table(study: Study, folder: Path) -> Table:
     return table
 
 
+# ---------------------------------------------------------------- the sections
+
+Function = Callable[[Study, Path], Table]
+
+TABLES: dict[str, list[Function]] = {
+    "Training": [training_table, late_table, improvement_table],
+    "Deployment": [deployment_table, success_table],
+    "Cost maps": [instant_map_table, discounted_map_table],
+    "Uncertainty": [calibration_table, theorem_table],
+    "Time and memory": [resources_table],
+    "Runs": [runs_table],
+}
+
+
+def register(section: str, function: Function) -> None:
+    """Append a table to a section of the page: a function of the study and the page's folder."""
+    sections.add(TABLES, section, function)
+
+
 def all_tables(study: Study, folder: Path) -> list[Table]:
-    """In the order of the page; those that would be empty are left out."""
-    sections = {
-        "Training": [training_table(study), late_table(study), improvement_table(study)],
-        "Deployment": [deployment_table(study), success_table(study)],
-        "Cost maps": [map_table(study, truth) for truth in ("instant", "discounted")],
-        "Uncertainty": [calibration_table(study), theorem_table(study)],
-        "Time and memory": [resources_table(study)],
-        "Runs": [runs_table(study, folder)],
-    }
-    found = []
-    for section, tables in sections.items():
-        for table in tables:
-            if table.rows:
-                table.section = section
-                found.append(table)
-    return found
+    """Return the tables in the order of the page; those that would be empty are left out."""
+    return sections.collect(TABLES, lambda function: [function(study, folder)])

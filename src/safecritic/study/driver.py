@@ -1,7 +1,7 @@
-"""Runs a study's jobs in worker processes, one core each, with a live table.
+"""Run a study's jobs in worker processes on this machine, one core each.
 
 A run that fails is reported with its error and does not stop the rest; one whose process was killed
-is started again from its checkpoint. Ctrl-C lets the workers save and says how to go on.
+is started again from its checkpoint. Ctrl-C lets the workers save their runs first.
 """
 
 import json
@@ -18,20 +18,20 @@ from typing import Any
 
 from safecritic.run.folder import lock_folder
 from safecritic.run.processes import cores, worker_environment
-from safecritic.study import grid as study
+from safecritic.study import grid
 from safecritic.study.grid import Job
 
-RETRIES = 2  # of a run whose process was killed
+RETRIES = 2  # for a run whose process was killed
 ACTIVE = ("running", "deploying", "measuring")
 
 
 @dataclass
 class Progress:
-    """What is known of one job."""
+    """The state of one job."""
 
     job: Job
     state: str = "waiting"  # running, deploying, measuring, done, failed
-    about: dict[str, float] = field(default_factory=dict)
+    about: dict[str, float] = field(default_factory=dict)  # step, recent reward, cost, success
     started: float = 0.0
     seconds: float = 0.0
     first_step: int = 0
@@ -40,17 +40,18 @@ class Progress:
 
     @property
     def step(self) -> int:
+        """The environment steps done."""
         return int(self.about.get("step", 0))
 
     @property
     def rate(self) -> float | None:
-        """Steps per second of this process."""
+        """The steps per second of this process; None if too little is known."""
         seconds = self.seconds or (time.monotonic() - self.started if self.started else 0.0)
         return (self.step - self.first_step) / seconds if seconds > 5 and self.step else None
 
 
 class Driver:
-    """One study on this machine."""
+    """The jobs of one study: waiting, running on a core, or ended."""
 
     def __init__(self, out: Path, jobs: list[Job], workers: int):
         self.out, self.workers = out, workers
@@ -59,12 +60,13 @@ class Driver:
         self.lines: queue.Queue[tuple[Progress, dict[str, Any]]] = queue.Queue()
         self.waiting: deque[Progress] = deque()
         for one in self.all:
-            if study.done(out, one.job):
+            if grid.done(out, one.job):
                 one.state, one.about = "done", {"step": one.job.steps}
             else:
                 self.waiting.append(one)
 
     def start(self, one: Progress, slot: int) -> None:
+        """Start a worker for a job."""
         core = slot if self.workers <= cores() else -1
         command = [sys.executable, "-m", "safecritic.study.worker"]
         command += [str(self.out), one.job.name, str(core)]
@@ -89,7 +91,7 @@ class Driver:
                 continue  # something a library printed
 
     def tick(self) -> list[Progress]:
-        """Take in what happened, start what can be started; the jobs that ended."""
+        """Read what the workers report, start waiting jobs, and return those that ended."""
         while not self.lines.empty():
             one, about = self.lines.get()
             one.state = about.pop("state", one.state)
@@ -103,7 +105,7 @@ class Driver:
                 continue
             del self.running[slot]
             one.seconds = time.monotonic() - one.started
-            if code == 0 and study.done(self.out, one.job):
+            if code == 0 and grid.done(self.out, one.job):
                 one.state, one.about["step"] = "done", one.job.steps
             elif code < 0 and one.kills < RETRIES:
                 one.kills += 1
@@ -119,30 +121,30 @@ class Driver:
         return ended
 
     def error_of(self, one: Progress, code: int) -> str:
-        """The last line of what the run left, or how its process ended."""
+        """Return the last line of the run's error.txt, or else how its process ended."""
         file = self.out / "runs" / one.job.name / "error.txt"
         if file.is_file():
             return file.read_text().strip().splitlines()[-1]
         return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
     def left(self) -> float | None:
-        """Seconds to the end, from the rates seen so far; None if nothing is known yet."""
+        """Return the seconds left, from the rates so far; None if nothing is known yet."""
         rates: dict[str, list[float]] = {}
         for one in self.all:
             if one.rate and one.state != "failed":
                 rates.setdefault(one.job.method, []).append(one.rate)
-        known = [rate for found in rates.values() for rate in found]
+        known = [rate for method_rates in rates.values() for rate in method_rates]
         if not known:
             return None
         total = 0.0
         for one in self.all:
             if one.state in ("waiting", *ACTIVE):
-                found = rates.get(one.job.method, known)
-                total += max(one.job.steps - one.step, 0) / (sum(found) / len(found))
+                likely = rates.get(one.job.method, known)
+                total += max(one.job.steps - one.step, 0) / (sum(likely) / len(likely))
         return total / self.workers
 
     def stop(self) -> None:
-        """Let the workers save what they have."""
+        """Interrupt the workers, which save their runs, and wait for them."""
         for _, process in self.running.values():
             process.send_signal(signal.SIGINT)
         for _, process in self.running.values():
@@ -152,8 +154,8 @@ class Driver:
 def run(
     out: Path, jobs: list[Job], source: str, workers: int | None = None, show: Any = None
 ) -> list[Progress]:
-    """Run what is not done yet; `show(driver, ended)` is called a few times a second."""
-    study.open_folder(out, jobs, source)
+    """Run the jobs that are not done; call `show(driver, ended)` a few times a second."""
+    grid.open_folder(out, jobs, source)
     lock = lock_folder(out)
     workers = workers or cores()
     try:

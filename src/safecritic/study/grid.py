@@ -13,10 +13,10 @@
     [task.CarGoal2]             # for one task
     cost_limit = 5.0
 
-`train_episodes = 500` ends a run after so many episodes, if that comes before its steps. The
+`train_episodes = 500` ends a run after that many episodes, if this comes before its steps. The
 study's folder holds `study.json` (the grid, every setting resolved) and a run folder for each run.
-Running it again goes on: finished runs are kept, others resumed, and a run whose settings have
-changed is refused.
+Running the study again resumes it: finished runs are kept, others continue from their checkpoint,
+and a run whose settings have changed is refused.
 """
 
 import dataclasses
@@ -40,12 +40,12 @@ BUDGETS = ("steps", "train_episodes")  # may be set for a method or a task too
 
 
 class StudyError(ValueError):
-    """A study that cannot be run as it is written."""
+    """Raised for a study that cannot be run as it is written."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a study."""
+    """One run of a study: method, task, seed, budget and every setting."""
 
     method: str
     task: str
@@ -57,29 +57,32 @@ class Job:
 
     @property
     def name(self) -> str:
+        """The name of its folder."""
         plain = self.task.rpartition(":")[2].replace("/", "-")
         return f"{self.method}-{plain}-seed{self.seed}"
 
 
 def shipped() -> dict[str, Path]:
-    """The studies that come with the package, by name."""
+    """Return the studies that come with the package, by name."""
     folder = Path(str(resources.files("safecritic.study") / "shipped"))
     return {path.name: path for path in sorted(folder.glob("*.toml"))}
 
 
 def find(name: str | Path) -> Path:
-    """A file of that path, or else a shipped study of that name."""
+    """Return the file of that path, or else the shipped study of that name."""
     path = Path(name)
     if path.is_file():
         return path
-    found = shipped().get(path.name if path.suffix else f"{path.name}.toml")
-    if found is None or path.parent != Path("."):
-        raise StudyError(f"no study {str(name)!r}: not a file, nor one of {', '.join(shipped())}")
-    return found
+    ours = shipped().get(path.name if path.suffix else f"{path.name}.toml")
+    if ours is None or path.parent != Path("."):
+        raise StudyError(
+            f"no study {str(name)!r}: it is neither a file nor one of {', '.join(shipped())}"
+        )
+    return ours
 
 
 def read(path: Path) -> list[Job]:
-    """The jobs of a study file, every setting checked."""
+    """Return the jobs of a study file, with every setting checked."""
     try:
         return jobs_of(tomllib.loads(path.read_text()))
     except tomllib.TOMLDecodeError as error:
@@ -89,7 +92,10 @@ def read(path: Path) -> list[Job]:
 
 
 def jobs_of(content: dict[str, Any]) -> list[Job]:
-    """Seeds vary slowest, so that an unfinished study has every method on some seeds."""
+    """Return the jobs of a study's content.
+
+    Seeds vary slowest, so that an unfinished study has every method on some seeds.
+    """
     known = (*KEYS, *TABLES)
     for key in content:
         if key not in known:
@@ -101,12 +107,12 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
         for name in content.get(kind, {}):
             if name not in names:
                 raise StudyError(f"[{kind}.{name}] is not among the {kind}s: {', '.join(names)}")
-    found = [
+    jobs = [
         _job(content, method, task, seed) for seed in seeds for task in tasks for method in chosen
     ]
-    if len({job.name for job in found}) < len(found):
+    if len({job.name for job in jobs}) < len(jobs):
         raise StudyError("a method, task or seed is listed twice")
-    return found
+    return jobs
 
 
 def _job(content: dict[str, Any], method: str, task: str, seed: int) -> Job:
@@ -135,7 +141,7 @@ def _job(content: dict[str, Any], method: str, task: str, seed: int) -> Job:
 
 
 def _require_used(content: dict[str, Any], general: dict[str, Any]) -> None:
-    """A setting for all must be one of some method of the study."""
+    """Raise if a setting for all methods belongs to none of them."""
     every = {
         setting for name in content["methods"] for setting in methods.get(name).setting_names()
     }
@@ -147,10 +153,10 @@ def _require_used(content: dict[str, Any], general: dict[str, Any]) -> None:
 
 
 def _listed(content: dict[str, Any], key: str, kind: type) -> list[Any]:
-    found = content.get(key)
-    if not isinstance(found, list) or not found or not all(type(x) is kind for x in found):
-        raise StudyError(f"{key} must be a list of one or more {kind.__name__}, got {found!r}")
-    return found
+    values = content.get(key)
+    if not isinstance(values, list) or not values or not all(type(x) is kind for x in values):
+        raise StudyError(f"{key} must be a list of one or more {kind.__name__}, got {values!r}")
+    return values
 
 
 def _task(name: str) -> str:
@@ -166,7 +172,7 @@ def _task(name: str) -> str:
 
 
 def open_folder(out: Path, jobs: list[Job], source: str) -> None:
-    """Write the grid; refuse if a run that exists was made with other settings."""
+    """Write the grid; raise if a run that exists was made with other settings."""
     for job in jobs:
         run = out / "runs" / job.name
         if (run / "config.json").is_file():
@@ -182,6 +188,7 @@ def open_folder(out: Path, jobs: list[Job], source: str) -> None:
 
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return the settings that changed, as text."""
     return [
         f"{name} {then.get(name)} (now {now.get(name)})"
         for name in sorted(then.keys() | now.keys())
@@ -190,16 +197,18 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def read_folder(out: Path) -> list[Job]:
-    """The jobs of a study's folder."""
+    """Return the jobs of a study's folder."""
     try:
         content = json.loads((out / "study.json").read_text())
     except FileNotFoundError:
-        raise StudyError(f"{out} is not a study's folder: it has no study.json") from None
+        raise StudyError(
+            f"{out} is not a study's folder: it has no study.json; run safecritic study first"
+        ) from None
     return [Job(**job) for job in content["jobs"]]
 
 
 def trained(run: Path, job: Job) -> bool:
-    """Whether the run has had its budget."""
+    """Return whether the run has used up its steps or episodes."""
     summary = read_json(run / "summary.json")
     if not summary:
         return False
@@ -208,16 +217,17 @@ def trained(run: Path, job: Job) -> bool:
 
 
 def deployed(run: Path, job: Job) -> bool:
-    """Whether its policy has been deployed for the episodes asked for."""
-    found = read_json(run / "evaluation.json")
-    return bool(found) and len(found["episodes"]) == job.deployment_episodes
+    """Return whether the trained policy has run its deployment episodes."""
+    evaluation = read_json(run / "evaluation.json")
+    return bool(evaluation) and len(evaluation["episodes"]) == job.deployment_episodes
 
 
 def measured(run: Path) -> bool:
-    """Whether what a report needs beyond the tables is there (`measures.runs`)."""
+    """Return whether the measures of the run are written (`evaluation.measures`)."""
     return (run / "measures.json").is_file()
 
 
 def done(out: Path, job: Job) -> bool:
+    """Return whether the run is trained, deployed and measured."""
     run = out / "runs" / job.name
     return trained(run, job) and deployed(run, job) and measured(run)

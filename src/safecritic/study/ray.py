@@ -1,10 +1,10 @@
-"""The same study on a Ray cluster: each run is a Ray task, its folder on a disk all machines share.
+"""Run a study on a Ray cluster: each run is a Ray task, its folder on a disk all machines share.
 
     safecritic study paper.toml --ray local
     safecritic study paper.toml --ray ray://head:10001 --out /shared/studies/paper
 
-A task starts the worker process the local driver starts, so a run is the same wherever it runs.
-When Ray loses a worker it starts the task again, and the run goes on from its checkpoint.
+A task starts the same worker process as the local driver, so a run is the same wherever it runs.
+When Ray loses a worker it starts the task again, and the run continues from its checkpoint.
 """
 
 import signal
@@ -16,17 +16,17 @@ from typing import Any
 
 from safecritic.run.folder import lock_folder, read_table
 from safecritic.run.processes import search_path, worker_environment
-from safecritic.study import grid as study
+from safecritic.study import grid
 from safecritic.study.driver import RETRIES, Driver, Progress
 from safecritic.study.grid import Job, StudyError
 
 
 class WorkerKilledError(RuntimeError):
-    """The run's process was killed: Ray is to start the task again."""
+    """Raised when the run's process was killed, so that Ray starts the task again."""
 
 
 def one_run(out: str, name: str, path: str) -> int:
-    """A Ray task: the worker's exit code."""
+    """Run one job as a Ray task and return the worker's exit code."""
     command = [sys.executable, "-m", "safecritic.study.worker", out, name, "-1"]
     env = worker_environment(path)
     # One thread of XLA: the cores a task may use are counted by Ray, not by the machine. Its own
@@ -47,13 +47,13 @@ def one_run(out: str, name: str, path: str) -> int:
 
 
 def run(out: Path, jobs: list[Job], source: str, address: str, show: Any = None) -> list[Progress]:
-    """Run what is not done yet on the cluster; `show(driver, ended)` is called now and then."""
+    """Run the jobs that are not done on the cluster; call `show(driver, ended)` now and then."""
     try:
         import ray
     except ImportError:
         raise ImportError("ray is not installed: pip install 'safecritic[ray]'") from None
     out = out.resolve()
-    study.open_folder(out, jobs, source)
+    grid.open_folder(out, jobs, source)
     lock = lock_folder(out)
     try:
         about: Any = {"ignore_reinit_error": True, "log_to_driver": False, "logging_level": "error"}
@@ -99,14 +99,14 @@ def _end(driver: Driver, one: Progress, ray: Any, ref: Any) -> None:
         return
     if one.started:
         one.seconds = time.monotonic() - one.started
-    if code == 0 and study.done(driver.out, one.job):
+    if code == 0 and grid.done(driver.out, one.job):
         one.state, one.about["step"] = "done", one.job.steps
     else:
         one.state, one.error = "failed", driver.error_of(one, code)
 
 
 def _look(out: Path, one: Progress) -> None:
-    """How far a run is, by its table: the worker may be on another machine."""
+    """Read a run's progress from its table: the worker may be on another machine."""
     file = out / "runs" / one.job.name / "episodes.csv"
     if not file.is_file():
         return
@@ -119,4 +119,4 @@ def _look(out: Path, one: Progress) -> None:
             for name in ("reward", "cost", "success"):
                 one.about[name] = table[name][-1]
     except (ValueError, IndexError, KeyError, OSError):
-        return  # a line that is being written
+        return  # the last line is being written

@@ -1,4 +1,8 @@
-"""A study's runs as one tidy table, and its summary over seeds with intervals.
+"""From the runs of a study to its numbers: the one place where runs become a table.
+
+`read` gives a `StudyTable`: a row of numbers for each finished run (runs.csv), and a `Summary` of
+each column over the runs of a method on a task, which differ in their seed (summary.csv). The
+command line and the report take their cells from here.
 
 Training columns are means over *all* training episodes of a run, warm-up and exploration included
 (the paper's Table 1); `late_` columns over its last 100; `deployed_` columns over its deployment
@@ -6,85 +10,292 @@ episodes (the paper's Tables 3 and 4). Cost is undiscounted, per episode.
 """
 
 import csv
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from safecritic.evaluation import statistics
+from safecritic.evaluation.measures import read_arrays
+from safecritic.methods import METHODS
 from safecritic.run.episode import over_known
-from safecritic.run.folder import read_table
-from safecritic.study import grid as study
+from safecritic.run.folder import read_json, read_table
+from safecritic.study import grid
 from safecritic.study.grid import Job
+from safecritic.study.resources import training_seconds
+from safecritic.tasks.registry import TASKS
 
 TRAINING = ("reward", "cost", "contacts", "success", "length")
 DEPLOYED = ("reward", "cost", "contacts", "success", "length", "hazard_distance_mean")
 CRITIC = ("auc", "ratio", "influence_error_correlation")
 LATE = 100  # episodes
+LABELS = ("run", "method", "task", "seed", "steps")  # the columns that are not results
+NONE = "–"  # a cell without a number
+OVERVIEW = {
+    "reward": "late_reward",
+    "cost": "late_cost",
+    "success": "late_success",
+    "deployed reward": "deployed_reward",
+    "deployed cost": "deployed_cost",
+    "deployed success": "deployed_success",
+}
 
 Row = dict[str, Any]
 
 
-def run_row(out: Path, job: Job) -> Row:
-    """One finished run; NaN for what its task or method does not have."""
-    run = out / "runs" / job.name
-    episodes = read_table(run / "episodes.csv")
-    found = json.loads((run / "evaluation.json").read_text())
-    row: Row = {"run": job.name, "method": job.method, "task": job.task, "seed": job.seed}
-    row |= {"steps": job.steps, "episodes": len(episodes["episode"])}
-    columns = {name: np.array(episodes[name]) for name in TRAINING}
-    row |= {name: over_known(np.mean, column) for name, column in columns.items()}
-    row |= {f"late_{name}": over_known(np.mean, x[-LATE:]) for name, x in columns.items()}
-    row |= {f"deployed_{name}": _number(found["means"].get(name)) for name in DEPLOYED}
-    row |= {f"critic_{name}": _number(found["safety_critic"].get(name)) for name in CRITIC}
-    return row
+# ---------------------------------------------------------------- one run
 
 
-def runs_table(out: Path) -> list[Row]:
-    """A row for every finished run of a study."""
-    return [run_row(out, job) for job in study.read_folder(out) if study.done(out, job)]
+@dataclass
+class Run:
+    """One run of a study, finished or not; its files are read when they are first needed."""
+
+    job: Job
+    path: Path
+    done: bool
+
+    @property
+    def method(self) -> str:
+        return self.job.method
+
+    @property
+    def task(self) -> str:
+        """The task's name without the module it is imported from."""
+        return self.job.task.rpartition(":")[2]
+
+    @cached_property
+    def row(self) -> Row:
+        """The numbers of a finished run; NaN where its task or method has none."""
+        job, episodes = self.job, self.episodes
+        evaluation = read_json(self.path / "evaluation.json")
+        row: Row = {"run": job.name, "method": job.method, "task": job.task, "seed": job.seed}
+        row |= {"steps": job.steps, "episodes": len(episodes["episode"])}
+        row |= {name: over_known(np.mean, episodes[name]) for name in TRAINING}
+        row |= {f"late_{name}": over_known(np.mean, episodes[name][-LATE:]) for name in TRAINING}
+        row |= {f"deployed_{name}": _number(evaluation["means"].get(name)) for name in DEPLOYED}
+        row |= {f"critic_{name}": _number(evaluation["safety_critic"].get(name)) for name in CRITIC}
+        return row
+
+    @cached_property
+    def episodes(self) -> dict[str, np.ndarray]:
+        """The columns of episodes.csv so far; empty if there is no such file yet."""
+        try:
+            table = read_table(self.path / "episodes.csv")
+        except (FileNotFoundError, ValueError, IndexError):  # not begun, or a line half written
+            if self.done:
+                raise
+            table = {name: [] for name in ("episode", "step", *TRAINING)}
+        return {name: np.array(column) for name, column in table.items()}
+
+    @cached_property
+    def deployment(self) -> list[dict[str, Any]]:
+        """The rows of the deployment episodes."""
+        return read_json(self.path / "evaluation.json").get("episodes", [])
+
+    @cached_property
+    def measures(self) -> dict[str, Any]:
+        """The numbers of measures.json."""
+        return read_json(self.path / "measures.json")
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of measures.safetensors."""
+        return read_arrays(self.path)
+
+    @cached_property
+    def seconds(self) -> float:
+        """The time spent on training; NaN if it is not known."""
+        try:
+            return training_seconds(self.path)
+        except (FileNotFoundError, ValueError, IndexError):
+            return float("nan")
+
+    @cached_property
+    def memory(self) -> float:
+        """The peak memory in bytes; NaN if it is not known."""
+        return _number(read_json(self.path / "resources.json").get("peak_memory_bytes"))
+
+    @property
+    def state(self) -> str:
+        """How far the run is, in a few words."""
+        if self.done:
+            return "done"
+        if (self.path / "error.txt").is_file():
+            return "failed"
+        steps = self.episodes["step"]
+        return f"at step {int(steps[-1]):,}" if len(steps) else "not begun"
 
 
-def summary_table(rows: Sequence[Row]) -> list[Row]:
-    """For every method, task and column: mean, standard error, IQM and its 95% interval."""
-    if not rows:
-        return []
-    columns = [name for name in rows[0] if name not in ("run", "method", "task", "seed", "steps")]
-    found = []
-    for method, task in dict.fromkeys((row["method"], row["task"]) for row in rows):
-        group = [row for row in rows if (row["method"], row["task"]) == (method, task)]
-        for name in columns:
-            values = np.array([row[name] for row in group], np.float64)
-            if np.isnan(values).all():
-                continue
-            mean, error = statistics.mean_and_error(values)
-            middle = statistics.interval_of_iqm(values)
-            found.append(
-                {
-                    "method": method,
-                    "task": task,
-                    "column": name,
-                    "seeds": int((~np.isnan(values)).sum()),
-                    "mean": mean,
-                    "standard_error": error,
-                    "iqm": middle.value,
-                    "iqm_low": middle.low,
-                    "iqm_high": middle.high,
-                }
-            )
-    return found
+# ---------------------------------------------------------------- many runs
+
+
+class Summary(NamedTuple):
+    """One number of several runs: mean, standard error, interquartile mean with its interval."""
+
+    n: int  # runs that have the number
+    mean: float
+    standard_error: float
+    iqm: statistics.Interval
+
+    def mean_text(self, digits: int = 2, scale: float = 1.0, sign: str = " ± ") -> str:
+        """Return `mean ± standard error`; one run has no standard error."""
+        error = number_text(scale * self.standard_error, digits)
+        spread = "" if math.isnan(self.standard_error) else f"{sign}{error}"
+        return f"{number_text(scale * self.mean, digits)}{spread}"
+
+    def iqm_text(self, digits: int = 2, scale: float = 1.0) -> str:
+        """Return `IQM [low, high]`; one run has no interval."""
+        return NONE if self.n < 2 else interval_text(self.iqm, digits, scale)
+
+
+def summarise(values: np.ndarray) -> Summary:
+    """Summarise one number per run; NaN is left out."""
+    values = np.asarray(values, np.float64)
+    n = int((~np.isnan(values)).sum())
+    return Summary(n, *statistics.mean_and_error(values), statistics.interval_of_iqm(values))
+
+
+def number_text(value: float, digits: int = 2) -> str:
+    """Return a number as a cell shows it."""
+    return NONE if math.isnan(value) else f"{value:z.{digits}f}"
+
+
+def interval_text(interval: statistics.Interval, digits: int = 2, scale: float = 1.0) -> str:
+    """Return `value [low, high]`."""
+    if math.isnan(interval.value):
+        return NONE
+    value, low, high = (number_text(scale * x, digits) for x in interval)
+    return f"{value} [{low}, {high}]"
+
+
+@dataclass
+class StudyTable:
+    """The runs of a study, grouped by method and task."""
+
+    out: Path
+    runs: list[Run]
+
+    @cached_property
+    def groups(self) -> dict[tuple[str, str], list[Run]]:
+        """All runs by method and task, in the order of the study."""
+        groups: dict[tuple[str, str], list[Run]] = {}
+        for run in self.runs:
+            groups.setdefault((run.method, run.task), []).append(run)
+        return groups
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """The study's methods, in the order of the table of methods."""
+        return in_order((method for method, _ in self.groups), METHODS)
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """The study's tasks, in the order of the table of tasks."""
+        return in_order((task for _, task in self.groups), TASKS)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """A row for each finished run."""
+        return [run.row for run in self.runs if run.done]
+
+    def on(self, task: str) -> list[Run]:
+        """Return all runs on a task, finished or not."""
+        return [run for (_, name), runs in self.groups.items() if name == task for run in runs]
+
+    def of(self, method: str, task: str, done: bool = True) -> list[Run]:
+        """Return the finished runs of a method on a task; all of them with `done=False`."""
+        return [run for run in self.groups.get((method, task), []) if run.done or not done]
+
+    def measured(self, method: str, task: str, name: str) -> list[Any]:
+        """Return one entry of measures.json of each finished run that has it."""
+        entries = [run.measures.get(name) for run in self.of(method, task)]
+        return [entry for entry in entries if entry]
+
+    def values(self, method: str, task: str, column: str) -> np.ndarray:
+        """Return one number for each finished run.
+
+        `column` is a column of runs.csv, or a path into measures.json such as
+        `calibration/excess`; runs without that measure are left out.
+        """
+        name, *keys = column.split("/")
+        if not keys:
+            return np.array([run.row[name] for run in self.of(method, task)], np.float64)
+        entries = self.measured(method, task, name)
+        for key in keys:
+            entries = [entry[key] for entry in entries]
+        return np.array(entries, np.float64)
+
+    def summary(self, method: str, task: str, column: str) -> Summary:
+        """Summarise a column (see `values`) over the finished runs of a method on a task."""
+        return summarise(self.values(method, task, column))
+
+    def summary_rows(self) -> list[Row]:
+        """Return a row for every method, task and column of runs.csv that has numbers."""
+        columns = [name for row in self.rows[:1] for name in row if name not in LABELS]
+        rows = []
+        for (method, task), runs in self.groups.items():
+            for column in columns:
+                summary = self.summary(method, task, column)
+                if not summary.n:
+                    continue
+                rows.append(
+                    {
+                        "method": method,
+                        "task": runs[0].job.task,
+                        "column": column,
+                        "seeds": summary.n,
+                        "mean": summary.mean,
+                        "standard_error": summary.standard_error,
+                        "iqm": summary.iqm.value,
+                        "iqm_low": summary.iqm.low,
+                        "iqm_high": summary.iqm.high,
+                    }
+                )
+        return rows
+
+    def overview(self) -> dict[str, list[list[str]]]:
+        """Return for each task the cells of a small table: method, n, the columns of OVERVIEW."""
+        tables: dict[str, list[list[str]]] = {}
+        for (method, task), runs in self.groups.items():
+            if number := len(self.of(method, task)):
+                summaries = {name: self.summary(method, task, name) for name in OVERVIEW.values()}
+                cells = [_overview_cell(name, summary) for name, summary in summaries.items()]
+                tables.setdefault(runs[0].job.task, []).append([method, str(number), *cells])
+        return tables
+
+
+def read(out: str | Path) -> StudyTable:
+    """Read the runs of a study's folder, in whatever state they are."""
+    return StudyTable(Path(out), read_runs(Path(out)))
+
+
+def read_runs(out: Path) -> list[Run]:
+    """Return every run of a study's folder, finished or not."""
+    return [Run(job, out / "runs" / job.name, grid.done(out, job)) for job in grid.read_folder(out)]
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Empty cells where a number does not exist."""
+    """Write rows as CSV, with an empty cell where a number does not exist."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else [])
         writer.writeheader()
         for row in rows:
             writer.writerow({name: "" if _unknown(x) else x for name, x in row.items()})
+
+
+def _overview_cell(column: str, summary: Summary) -> str:
+    digits, scale = (0, 100.0) if "success" in column else (2, 1.0)
+    return summary.mean_text(digits, scale, sign="±") if summary.n else "-"
+
+
+def in_order(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """Return each name once: the known ones in their own order, then the others."""
+    present = dict.fromkeys(names)
+    return list(dict.fromkeys([name for name in known if name in present] + list(present)))
 
 
 def _unknown(value: Any) -> bool:

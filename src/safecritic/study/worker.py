@@ -2,8 +2,8 @@
 
     python -m safecritic.study.worker STUDY NAME CORE
 
-Lines on standard output tell how far it is, as JSON. It ends when its standard input closes, so no
-worker outlives a driver that was killed. What went wrong is left in the run's `error.txt`.
+It reports its progress as lines of JSON on standard output. It ends when its standard input closes,
+so no worker outlives a driver that was killed. An error is written to the run's `error.txt`.
 """
 
 import json
@@ -17,17 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from safecritic.evaluation.measures import measure, note_memory
+from safecritic.evaluation.measures import measure_run
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.episode import over_known
 from safecritic.run.folder import RunFolderError, finite, lock_folder, write_json
 from safecritic.run.processes import use_core
-from safecritic.study import grid as study
+from safecritic.study import grid
 from safecritic.study.grid import Job
+from safecritic.study.resources import note_memory
 
 
-class Report(BaseCallback):
-    """Says how far the run is, about once a second, and ends it after its episodes."""
+class ReportProgress(BaseCallback):
+    """Reports the run's progress about once a second, and ends it after its episodes."""
 
     def __init__(self, say: Any, train_episodes: int | None):
         super().__init__()
@@ -37,55 +38,56 @@ class Report(BaseCallback):
         now = time.monotonic()
         if now >= self.next:
             self.next = now + 1.0
-            self.say(step=self.num_timesteps, **means(self.model.recent_episodes))
+            self.say(step=self.num_timesteps, **recent_means(self.model.recent_episodes))
         limit = self.train_episodes
         return limit is None or self.model.training.episodes < limit
 
 
-def means(rows: list[dict[str, float]]) -> dict[str, float]:
-    """Over the last episodes, where known."""
+def recent_means(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Return reward, cost and success over the last episodes, where known."""
     names = ("reward", "cost", "success")
-    found = {name: over_known(np.mean, np.array([row[name] for row in rows])) for name in names}
-    return finite(found)
+    return finite(
+        {name: over_known(np.mean, np.array([row[name] for row in rows])) for name in names}
+    )
 
 
 def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
-    """Bring the job to its end from wherever it is."""
+    """Do what is left of a job: train, deploy, measure."""
     from safecritic.api import CLASSES, Agent
 
     run = out / "runs" / job.name
     (run / "error.txt").unlink(missing_ok=True)
     wait_until_free(run)
     agent = None
-    if not study.trained(run, job):
+    if not grid.trained(run, job):
         if (run / "checkpoint").is_dir():
             agent = Agent.load(run)
         else:
             agent = CLASSES[job.method](job.task, seed=job.seed, **job.settings)
         finished = agent.training.episodes >= (job.train_episodes or float("inf"))
         if finished or agent.num_timesteps >= job.steps:
-            # stopped after its last checkpoint and before its summary
+            # it was stopped between its last checkpoint and its summary
             write_json(run / "summary.json", agent.summary())
         else:
             fresh = agent.run_folder is None
             agent.learn(
                 job.steps - agent.num_timesteps,
-                callback=Report(say, job.train_episodes),
+                callback=ReportProgress(say, job.train_episodes),
                 out=run,
                 overwrite=fresh and (run / "config.json").is_file(),
             )
         note_memory(run)
-    if not (study.deployed(run, job) and study.measured(run)):
+    if not (grid.deployed(run, job) and grid.measured(run)):
         say(state="deploying")
         agent = agent or Agent.load(run)
-        found = agent.evaluate(job.deployment_episodes)
-        found.save(run / "evaluation.json")
+        evaluation = agent.evaluate(job.deployment_episodes)
+        evaluation.save(run / "evaluation.json")
         say(state="measuring")
-        measure(agent, found, run)
+        measure_run(agent, evaluation, run)
 
 
 def wait_until_free(run: Path, seconds: float = 20.0) -> None:
-    """The worker of a driver that was just killed may take a moment to end."""
+    """Wait for the worker of a driver that was just killed, which may take a moment to end."""
     end = time.monotonic() + seconds
     while run.is_dir() and time.monotonic() < end:
         try:
@@ -99,10 +101,11 @@ def wait_until_free(run: Path, seconds: float = 20.0) -> None:
 
 
 def main(out: Path, name: str, core: int) -> int:
+    """Run one job, on a core of its own unless `core` is -1; return the exit code."""
     if core >= 0:
         use_core(core)  # before JAX counts the cores
     threading.Thread(target=_end_with_the_driver, daemon=True).start()
-    job = next(job for job in study.read_folder(out) if job.name == name)
+    job = next(job for job in grid.read_folder(out) if job.name == name)
 
     def say(**about: Any) -> None:
         print(json.dumps(about), flush=True)
@@ -122,7 +125,7 @@ def main(out: Path, name: str, core: int) -> int:
 
 
 def _end_with_the_driver() -> None:
-    # not through sys.stdin, whose lock the interpreter wants when it ends
+    # not through sys.stdin, whose lock the interpreter needs when it ends
     while os.read(0, 1024):
         continue
     os._exit(137)

@@ -1,0 +1,62 @@
+"""The sections of the page, and what makes their tables and figures.
+
+`tables.TABLES` and `figures.FIGURES` hold a list of functions for each section; `register` of
+either module appends to one. A section that is not listed here comes last on the page.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from safecritic.study.table import in_order
+
+INTRODUCTIONS = {
+    "Training": "Reward and cost while learning, exploration included.",
+    "Deployment": "The trained policies: no exploration noise, screen on.",
+    "Cost maps": "What the safety critic predicts for each place, against what is true there.",
+    "Uncertainty": "Is the influence high where the critic is wrong, and does Theorem 1 hold?",
+    "Time and memory": "",
+    "Runs": "",
+}
+
+
+class Item(Protocol):
+    """A table or a figure."""
+
+    name: str
+    section: str
+
+    @property
+    def empty(self) -> bool: ...
+
+
+Made = TypeVar("Made", bound=Item)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def add(registry: dict[str, list[Function]], section: str, function: Function) -> None:
+    """Append a function to a section, new or not; refuse a function that is already there."""
+    for other, functions in registry.items():
+        if function in functions:
+            name = getattr(function, "__name__", function)
+            raise ValueError(f"{name} is registered already, in the section {other!r}")
+    registry.setdefault(section, []).append(function)
+
+
+def collect(
+    registry: dict[str, list[Function]], make: Callable[[Function], Iterable[Made]]
+) -> list[Made]:
+    """Return what the functions make, in the order of the page and without what is empty."""
+    items: dict[str, Made] = {}
+    for section in in_order(registry, INTRODUCTIONS):
+        for function in registry[section]:
+            for item in make(function):
+                if item.empty:
+                    continue
+                if item.name in items:
+                    raise ValueError(
+                        f"{item.name!r} is the name of two {type(item).__name__.lower()}s: "
+                        "their files need different names"
+                    )
+                item.section = section
+                items[item.name] = item
+    return list(items.values())

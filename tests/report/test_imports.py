@@ -1,0 +1,24 @@
+"""A report is made without JAX: it opens a study on a machine, or in a second, that has none."""
+
+import subprocess
+import sys
+
+import pytest
+
+BY_METHODS = pytest.mark.xfail(strict=True, reason="safecritic.methods imports JAX for its agents")
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "safecritic.style",
+        "safecritic.evaluation.evaluate",
+        "safecritic.evaluation.measures",
+        pytest.param("safecritic.study.table", marks=BY_METHODS),
+        pytest.param("safecritic.report.build", marks=BY_METHODS),
+    ],
+)
+def test_importing_it_imports_no_jax(module: str) -> None:
+    script = f"import sys, {module}; print([name for name in sys.modules if 'jax' in name])"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,136 @@
+"""Small studies: one whose runs are written by hand, so that its numbers are known, one to run."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from probes import SMALL
+from safecritic.run import checkpoint
+from safecritic.run.folder import EPISODE_COLUMNS, write_json
+from safecritic.study import grid
+
+# ---------------------------------------------------------------- by hand
+
+
+def write_study(out: Path) -> Path:
+    """Write two methods with two seeds on CarGoal1; the second run of SC has not begun."""
+    content = {"methods": ["ddpg", "sc"], "tasks": ["CarGoal1"], "seeds": [0, 1], "steps": 900}
+    jobs = grid.jobs_of(content | {"deployment_episodes": 1})
+    grid.open_folder(out, jobs, "by hand")
+    write_run(out, jobs[0], [0.0] * 100 + [1.0] * 100, deployed=3.0)
+    write_run(out, jobs[2], [2.0] * 200, deployed=5.0)
+    write_run(out, jobs[1], [1.0], deployed=1.0)
+    return out
+
+
+def write_run(out: Path, job: grid.Job, costs: list[float], deployed: float) -> None:
+    """Write a finished run with these costs in training, and this one in deployment."""
+    run = out / "runs" / job.name
+    run.mkdir(parents=True)
+    with (run / "episodes.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, EPISODE_COLUMNS, restval="")
+        writer.writeheader()
+        for number, cost in enumerate(costs, 1):
+            row = {"episode": number, "step": 5 * number, "length": 5}
+            writer.writerow(row | {"cost": cost, "reward": 2 * cost})
+    write_json(run / "summary.json", {"steps": job.steps, "episodes": len(costs)})
+    means = {"cost": deployed, "reward": 1.0, "success": None}
+    episode = means | {"episode": 0, "hazard_distance_mean": None}
+    content = {"means": means, "safety_critic": {"auc": 0.75}, "episodes": [episode]}
+    write_json(run / "evaluation.json", content)
+    write_json(run / "measures.json", {"seen": {"share": deployed / 10}})
+
+
+def read_cells(path: Path) -> list[list[str]]:
+    """Return the cells of a CSV file, header first."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+# ---------------------------------------------------------------- to run
+
+SETTINGS = "\n".join(
+    f"{name} = {list(x) if isinstance(x, tuple) else x}" for name, x in SMALL.items()
+)
+FILE = f"""
+methods = ["ddpg", "rcpo"]
+tasks = ["probes:KeptPoint-v0"]
+seeds = [0, 1]
+steps = 900
+deployment_episodes = 2
+[settings]
+{SETTINGS}
+[method.rcpo]
+multiplier_lr = 0.5
+"""
+
+
+def write_file(folder: Path, text: str = FILE) -> Path:
+    """Write a study's file."""
+    path = folder / "small.toml"
+    path.write_text(text)
+    return path
+
+
+def command(out: Path, file: Path, *more: str) -> dict[str, Any]:
+    """Return what `subprocess` needs to run a study with two workers, or with other flags."""
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    words = ["study", str(file), "--out", str(out), *(more or ("--workers", "2"))]
+    return {
+        "args": [sys.executable, "-m", "safecritic", *words],
+        "env": os.environ | {"PYTHONPATH": paths},
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+    }
+
+
+def finish(out: Path, file: Path) -> str:
+    """Run a study to its end and return what it printed."""
+    done = subprocess.run(**command(out, file), timeout=300, check=False)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def workers_of(out: Path) -> list[int]:
+    """Return the processes of the study's workers, by their command line."""
+    processes = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if "safecritic.study.worker" in words and str(out) in words:
+            processes.append(int(path.parent.name))
+    return processes
+
+
+def wait_for_a_run(out: Path, process: subprocess.Popen) -> list[int]:
+    """Wait until a run has written its table; return the study's workers."""
+    for _ in range(1200):
+        if process.poll() is not None:
+            raise AssertionError(process.communicate()[0])
+        if list(out.glob("runs/*/episodes.csv")) and (workers := workers_of(out)):
+            return workers
+        time.sleep(0.05)
+    raise AssertionError("no run was started")
+
+
+def numbers(out: Path) -> dict[str, Any]:
+    """Return every number of a study: parameters, episodes, deployments and measures."""
+    content: dict[str, Any] = {}
+    for run in sorted((out / "runs").iterdir()):
+        arrays, about = checkpoint.load(run / "checkpoint")
+        content[run.name] = (
+            {name: x.tobytes() for name, x in arrays.items()},
+            about["step"],
+            (run / "episodes.csv").read_text(),
+            json.loads((run / "evaluation.json").read_text())["episodes"],
+            (run / "measures.json").read_text(),
+        )
+    return content

@@ -1,0 +1,67 @@
+"""Faults do not change a study's numbers."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from safecritic import cli
+from studies import FILE, command, finish, numbers, wait_for_a_run, workers_of, write_file
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_kill_9_of_a_worker_and_of_the_driver_and_ctrl_c_change_nothing(tmp_path: Path) -> None:
+    file = write_file(tmp_path, FILE.replace("steps = 900", "steps = 6_000"))
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    finish(whole, file)
+    expected = numbers(whole)
+    assert len(expected) == 4
+
+    process = subprocess.Popen(**command(out, file))
+    os.kill(wait_for_a_run(out, process)[0], signal.SIGKILL)
+    time.sleep(1.0)
+    process.kill()
+    process.communicate()
+    for _ in range(200):  # no worker outlives its driver
+        if not workers_of(out):
+            break
+        time.sleep(0.05)
+    assert workers_of(out) == []
+
+    process = subprocess.Popen(**command(out, file))
+    wait_for_a_run(out, process)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, text
+    assert "stopped; the runs are saved" in text
+    assert workers_of(out) == []
+
+    assert "4 of 4 runs are done" in finish(out, file)
+    assert numbers(out) == expected
+    assert "4 of 4 runs are done" in finish(out, file)  # and there is nothing left to do
+    assert numbers(out) == expected
+
+
+@pytest.mark.slow
+def test_a_failed_run_does_not_stop_the_rest_and_a_changed_setting_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = write_file(tmp_path), tmp_path / "out"
+    blocked = out / "runs" / "ddpg-KeptPoint-v0-seed0"
+    blocked.mkdir(parents=True)
+    (blocked / "checkpoint").mkdir()  # neither a run nor empty
+    done = subprocess.run(**command(out, file), timeout=300, check=False)
+    assert done.returncode == 1
+    assert "3 of 4 runs are done" in done.stdout
+    assert "failed: ddpg-KeptPoint-v0-seed0: " in done.stdout
+    assert (blocked / "error.txt").is_file()
+
+    write_file(tmp_path, FILE.replace("multiplier_lr = 0.5", "multiplier_lr = 0.25"))
+    assert cli.main(["study", str(file), "--out", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "multiplier_lr 0.5 (now 0.25)" in line

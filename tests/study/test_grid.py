@@ -1,0 +1,80 @@
+"""What a study's file means, and which mistakes in it are named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safecritic.study import grid
+from safecritic.study.grid import StudyError
+from studies import write_file
+
+
+def test_a_file_is_a_grid_with_every_setting_resolved(tmp_path: Path) -> None:
+    jobs = grid.read(write_file(tmp_path))
+    assert [job.name for job in jobs] == [
+        "ddpg-KeptPoint-v0-seed0",
+        "rcpo-KeptPoint-v0-seed0",
+        "ddpg-KeptPoint-v0-seed1",
+        "rcpo-KeptPoint-v0-seed1",
+    ]
+    ddpg, rcpo = jobs[:2]
+    assert (ddpg.steps, ddpg.train_episodes, ddpg.deployment_episodes) == (900, None, 2)
+    assert (rcpo.settings["multiplier_lr"], rcpo.settings["hidden"]) == (0.5, [16, 16])
+    assert "multiplier_lr" not in ddpg.settings
+    assert ddpg.settings["gamma"] == 0.95  # a default is written down too
+
+
+def test_budgets_and_settings_of_a_task_and_a_method() -> None:
+    content = {
+        "methods": ["ddpg", "cpo"],
+        "tasks": ["CarGoal1", "cargoal2"],
+        "seeds": [3],
+        "train_episodes": 50,
+        "method": {"cpo": {"steps": 16_000}},
+        "task": {"CarGoal2": {"cost_limit": 7.0, "steps": 5_000}},
+    }
+    jobs = {(job.method, job.task): job for job in grid.jobs_of(content)}
+    assert jobs["ddpg", "CarGoal1"].steps == 60_000  # what the method needs
+    assert jobs["ddpg", "CarGoal2"].steps == 5_000
+    assert jobs["cpo", "CarGoal2"].steps == 16_000  # the method's own word goes last
+    limits = [jobs["ddpg", task].settings["cost_limit"] for task in ("CarGoal1", "CarGoal2")]
+    assert limits == [1.0, 7.0]
+    assert jobs["cpo", "CarGoal1"].train_episodes == 50
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metods": []}, "unknown key 'metods': did you mean methods"),
+        ({"methods": ["ucs"]}, "unknown method 'ucs'"),
+        ({"tasks": ["CarGaol1"]}, "unknown task 'CarGaol1'"),
+        ({"seeds": []}, "seeds must be a list of one or more int"),
+        ({"seeds": [-1]}, "seeds must be a whole number >= 0"),
+        ({"seeds": [1, 1]}, "listed twice"),
+        ({"steps": 0.5}, "steps must be a whole number >= 1"),
+        ({"settings": {"gama": 0.9}}, "no method here has a setting 'gama': did you mean gamma"),
+        ({"settings": {"gamma": 2.0}}, "gamma must be in"),
+        ({"method": {"usc": {}}}, r"\[method.usc\] is not among the methods"),
+        ({"method": {"ddpg": {"tolerance": 1.0}}}, "unknown setting 'tolerance' of ddpg"),
+    ],
+)
+def test_mistakes_are_named(change: dict[str, Any], message: str) -> None:
+    content = {"methods": ["ddpg"], "tasks": ["CarGoal1"], "seeds": [0]} | change
+    with pytest.raises(ValueError, match=message):
+        grid.jobs_of(content)
+
+
+def test_shipped_studies() -> None:
+    sizes = {name: len(grid.read(path)) for name, path in grid.shipped().items()}
+    assert sizes == {"paper.toml": 8 * 6 * 5, "quick.toml": 16}
+    assert grid.find("quick") == grid.find("quick.toml")
+    with pytest.raises(StudyError, match=r"nor one of paper\.toml, quick\.toml"):
+        grid.find("nothing.toml")
+
+
+def test_not_toml_and_not_a_study(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="is not valid TOML"):
+        grid.read(write_file(tmp_path, "methods = ["))
+    with pytest.raises(StudyError, match=r"has no study\.json"):
+        grid.read_folder(tmp_path)

@@ -1,0 +1,79 @@
+"""A study's tables, from small runs written by hand."""
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from safecritic.study import table
+from studies import write_study
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return write_study(tmp_path)
+
+
+def test_rows_of_runs_by_hand(out: Path) -> None:
+    rows = table.read(out).rows  # jobs[3] has not been run
+    assert [(row["method"], row["seed"]) for row in rows] == [("ddpg", 0), ("sc", 0), ("ddpg", 1)]
+    first = rows[0]
+    assert (first["cost"], first["late_cost"], first["deployed_cost"]) == (0.5, 1.0, 3.0)
+    assert (first["reward"], first["episodes"], first["critic_auc"]) == (1.0, 200, 0.75)
+    assert math.isnan(first["deployed_success"])
+    assert math.isnan(first["contacts"])
+
+
+def test_summary_by_hand(out: Path) -> None:
+    rows = {(row["method"], row["column"]): row for row in table.read(out).summary_rows()}
+    cost = rows["ddpg", "deployed_cost"]
+    assert (cost["mean"], cost["standard_error"], cost["seeds"]) == (4.0, 1.0, 2)
+    assert (cost["iqm"], cost["iqm_low"], cost["iqm_high"]) == (4.0, 3.0, 5.0)
+    assert math.isnan(rows["sc", "cost"]["standard_error"])  # one seed has no spread
+    assert ("ddpg", "deployed_success") not in rows
+
+
+def test_groups_hold_the_finished_runs_or_all(out: Path) -> None:
+    study = table.read(out)
+    assert (study.methods, study.tasks) == (["ddpg", "sc"], ["CarGoal1"])
+    assert [run.job.seed for run in study.of("sc", "CarGoal1")] == [0]
+    assert [run.state for run in study.of("sc", "CarGoal1", done=False)] == ["done", "not begun"]
+    assert len(study.on("CarGoal1")) == 4
+    assert study.of("usc", "CarGoal1") == []
+
+
+def test_a_path_leads_into_the_measures(out: Path) -> None:
+    study = table.read(out)
+    assert study.values("ddpg", "CarGoal1", "seen/share").tolist() == [0.3, 0.5]
+    assert study.values("ddpg", "CarGoal1", "theorem/left").tolist() == []
+
+
+def test_overview_has_the_cells_that_are_printed(out: Path) -> None:
+    header = list(table.OVERVIEW)
+    ddpg, sc = table.read(out).overview()["CarGoal1"]
+    assert ddpg[:2] == ["ddpg", "2"]
+    assert dict(zip(header, ddpg[2:], strict=True))["deployed cost"] == "4.00±1.00"
+    assert dict(zip(header, sc[2:], strict=True))["deployed cost"] == "1.00"
+    assert ddpg[2 + header.index("success")] == "-"
+
+
+def test_cells_of_a_summary() -> None:
+    assert table.summarise(np.array([2.0])).mean_text() == "2.00"
+    assert table.summarise(np.array([2.0, np.nan])).iqm_text() == table.NONE
+    assert table.summarise(np.array([2.0, 2.0])).iqm_text() == "2.00 [2.00, 2.00]"
+    assert table.summarise(np.array([-0.001, 0.0])).mean_text() == "0.00 ± 0.00"
+    assert table.summarise(np.array([0.25, 0.75])).mean_text(0, 100.0) == "50 ± 25"
+
+
+def test_csv_has_the_tables_cells(out: Path) -> None:
+    rows = table.read(out).rows
+    table.write_csv(out / "runs.csv", rows)
+    with (out / "runs.csv").open(newline="") as file:
+        again = list(csv.DictReader(file))
+    assert len(again) == 3
+    for row, cells in zip(rows, again, strict=True):
+        assert cells["deployed_success"] == ""
+        assert float(cells["deployed_cost"]) == row["deployed_cost"]
+    table.write_csv(out / "none.csv", [])

@@ -1,0 +1,38 @@
+"""One run of a study: its budget and its core."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safecritic.run import processes
+from safecritic.study import grid
+from safecritic.study.worker import work
+from studies import FILE, write_file
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_a_worker_stays_on_the_cores_its_study_was_given(monkeypatch):
+    """As under taskset or in a container, whose cores need not be numbered from 0."""
+    chosen = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {5, 3})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: chosen.append(cores))
+    for number in range(3):
+        processes.use_core(number)
+    assert chosen == [{3}, {5}, {3}]
+
+
+def test_episodes_are_a_budget(tmp_path: Path) -> None:
+    (job, *_) = grid.read(write_file(tmp_path, FILE + "\n[method.ddpg]\ntrain_episodes = 3\n"))
+    said: list[dict[str, Any]] = []
+    grid.open_folder(tmp_path, [job], "here")
+    work(tmp_path, job, lambda **about: said.append(about))
+    assert grid.done(tmp_path, job)
+    run = tmp_path / "runs" / job.name
+    assert json.loads((run / "summary.json").read_text())["episodes"] == 3
+    assert said[0]["step"] == 1
+    before = (run / "episodes.csv").read_text()
+    work(tmp_path, job)
+    assert (run / "episodes.csv").read_text() == before
