@@ -11,6 +11,7 @@ import pytest
 import safecritic
 from probes import SMALL, KeptPoint, Point, Wide
 from safecritic import DDPG, USC
+from safecritic.agent_classes import agent_class
 from safecritic.methods import METHODS
 from safecritic.run.callbacks import BaseCallback, Progress
 
@@ -23,16 +24,18 @@ def trained() -> DDPG:
 
 
 def test_there_is_a_class_for_every_method() -> None:
-    from safecritic.api import CLASSES
-
-    assert CLASSES.keys() == METHODS.keys()
-    assert {kind.__name__ for kind in CLASSES.values()} <= set(safecritic.__all__)
+    for method in METHODS.values():
+        kind = getattr(safecritic, method.class_name)
+        assert (kind.__name__, kind.method) == (method.class_name, method.name)
+        assert kind is agent_class(method.name)
+        assert method.class_name in safecritic.__all__
+        assert method.class_name in dir(safecritic)
 
 
 def test_predict_gives_the_actors_action(trained: DDPG) -> None:
     obs = np.array([0.1, -0.2], np.float32)
     action, state = trained.predict(obs)
-    agent = METHODS["ddpg"].agent
+    agent = METHODS["ddpg"].load_agent()
     expected = agent.policy(trained.training.device.agent, obs[None], trained.config)[0]
     np.testing.assert_allclose(action, expected, rtol=1e-6)
     assert state is None

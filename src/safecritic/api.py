@@ -62,6 +62,8 @@ class Agent:
     ):
         if seed < 0:
             raise ValueError(f"seed must be >= 0, got {seed} (--seed)")
+        if settings.get("cost_limit", 0.0) is None:
+            del settings["cost_limit"]
         adapted, task = make_env(env)
         config = methods.make_config(self.method, task, paper_defaults, **settings)
         self._build(adapted, describe(env, task, adapted), config, seed)
@@ -273,7 +275,7 @@ class Agent:
         content = read_config(path)
         wanted = getattr(cls, "method", content["method"])
         if wanted != content["method"]:
-            name = CLASSES[content["method"]].__name__
+            name = methods.get(content["method"]).class_name
             raise ValueError(f"{path} holds an agent of {content['method']}: use {name}.load")
         environment = content["environment"]
         adapted = None
@@ -289,7 +291,9 @@ class Agent:
                     )
             environment = found | {"spec": environment["spec"]}
         config = methods.make_config(content["method"], None, False, **content["config"])
-        kind: Any = CLASSES[content["method"]]
+        from safecritic.agent_classes import agent_class  # which imports this module
+
+        kind: Any = agent_class(content["method"])
         agent = kind.__new__(kind)
         agent._build(adapted, environment, config, content["seed"])
         arrays, numbers = checkpoint.load(Path(path) / "checkpoint")
@@ -312,59 +316,6 @@ class Agent:
                 f"{what} needs the environment this agent was trained on: "
                 f"{type(self).__name__}.load(path, env=...)"
             )
-
-
-class DDPG(Agent):
-    """Deep deterministic policy gradient: looks at reward alone."""
-
-    method = "ddpg"
-
-
-class PIDLag(Agent):
-    """DDPG with a cost critic and a multiplier driven by a PID controller."""
-
-    method = "pid-lag"
-
-
-class CPO(Agent):
-    """Constrained policy optimisation: on-policy, a trust region."""
-
-    method = "cpo"
-
-
-class RCPO(Agent):
-    """Reward constrained policy optimisation: DDPG on the penalised reward."""
-
-    method = "rcpo"
-
-
-class SC(Agent):
-    """Safety critic: Bellman regression of the cost, multiplier and screen."""
-
-    method = "sc"
-
-
-class CSC(Agent):
-    """Conservative safety critic."""
-
-    method = "csc"
-
-
-class USCNR(Agent):
-    """Uncertain safety critic without refinement."""
-
-    method = "usc-nr"
-
-
-class USC(Agent):
-    """Uncertain safety critic: influence-weighted conservatism and refinement."""
-
-    method = "usc"
-
-
-CLASSES: dict[str, type[Agent]] = {
-    kind.method: kind for kind in (DDPG, PIDLag, CPO, RCPO, SC, CSC, USCNR, USC)
-}
 
 
 def check_steps(further: int, until: int, warm_up: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from safecritic import api
+from safecritic.agent_classes import agent_class
 from safecritic.methods import get
 from safecritic.run import compiled as device
 
@@ -33,7 +33,7 @@ class Seeds:
         numbers = list(seeds)
         if not numbers or len(set(numbers)) < len(numbers):
             raise ValueError(f"seeds must be one or more different numbers, got {numbers}")
-        kind: Any = api.CLASSES[found.name]
+        kind = agent_class(found.name)
         self.agents: list[Any] = [kind(env, seed=seed, **settings) for seed in numbers]
         self.trainings: list[Any] = [agent.training for agent in self.agents]
         self.episodes: list[list[dict[str, float]]] = [[] for _ in numbers]
