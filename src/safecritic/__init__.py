@@ -1,7 +1,7 @@
 """Safe reinforcement learning with safety critics.
 
-`import safecritic` registers the tasks with Gymnasium; the learning side, which needs JAX, is
-imported when one of its names is first used.
+`import safecritic` registers the tasks with Gymnasium and loads plugins; the learning side, which
+needs JAX, is imported when one of its names is first used.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from safecritic import plugins
 from safecritic.methods import METHODS
 from safecritic.tasks import adapt, make, register
 
@@ -38,6 +39,7 @@ def __dir__() -> list[str]:
 
 
 register()
+plugins.load()
 
 if not TYPE_CHECKING:
     __all__ += _lazy_names()
