@@ -285,3 +285,39 @@ def test_a_second_learn_in_the_same_folder_goes_on(tmp_path: Path) -> None:
     tables = [(tmp_path / name / "episodes.csv").read_text() for name in ("one", "two")]
     assert tables[0] == tables[1]
     assert (tmp_path / "two" / "curves.png").read_bytes()[:4] == b"\x89PNG"
+
+
+# ---------------------------------------------------------------- at a glance
+
+
+def test_an_agent_says_how_it_stands(trained: DDPG) -> None:
+    first, second = repr(trained).splitlines()
+    summary = trained.summary()
+    episodes = summary["episodes"]
+    assert first == f"<DDPG on KeptPoint, seed 0: 300 steps, {episodes} episodes"
+    assert second == (
+        f" last {episodes} episodes: reward {summary['reward']:.2f}, "
+        f"cost {summary['cost']:.2f} (limit 1), success {summary['success']:.0%}>"
+    )
+    html = trained._repr_html_()
+    assert f"<caption>{first[1:]}</caption>" in html
+    assert f"<th>last {episodes} episodes</th><td>{summary['reward']:.2f}</td>" in html
+    assert f"<td>{summary['cost']:.2f} (limit 1)</td><td>{summary['success']:.0%}</td>" in html
+
+
+def test_an_agent_without_episodes_shows_no_means() -> None:
+    agent = DDPG(KeptPoint(), seed=4, **SMALL)
+    assert repr(agent) == "<DDPG on KeptPoint, seed 4: 0 steps, 0 episodes>"
+    assert "<tr>" not in agent._repr_html_()
+    assert repr(DDPG.__new__(DDPG)).startswith("<safecritic.agent_classes.DDPG object at")
+
+
+def test_a_notebook_runs_nothing_from_a_name(trained: DDPG, tmp_path: Path) -> None:
+    trained.save(tmp_path / "agent")
+    path = tmp_path / "agent" / "config.json"
+    content = json.loads(path.read_text())
+    content["environment"]["task"] = "<script>alert(1)</script>"
+    path.write_text(json.dumps(content))
+    html = DDPG.load(tmp_path / "agent")._repr_html_()
+    assert "&lt;script&gt;" in html
+    assert "<script" not in html

@@ -15,6 +15,7 @@ whose steps report a cost; see `safecritic.tasks.adapt`. Every setting of the me
 
 import math
 from dataclasses import asdict
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -92,6 +93,45 @@ class Agent:
         """The last 100 training episodes, as in episodes.csv."""
         return list(self.training.window)
 
+    def __repr__(self) -> str:
+        if not hasattr(self, "training"):  # `__init__` raised, and a debugger shows its frame
+            return super().__repr__()
+        headline, means = self._shown()
+        values = ", ".join(f"{name} {value}" for name, value in means.items())
+        window = _counted(len(self.recent_episodes), "episode")
+        return f"<{headline}\n last {window}: {values}>" if means else f"<{headline}>"
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, for notebooks."""
+        headline, means = self._shown()
+        names = "".join(f"<th>{escape(name)}</th>" for name in means)
+        values = "".join(f"<td>{escape(value)}</td>" for value in means.values())
+        window = _counted(len(self.recent_episodes), "episode")
+        rows = f"<tr><th></th>{names}</tr><tr><th>last {window}</th>{values}</tr>" if means else ""
+        return f"<table><caption>{escape(headline)}</caption>{rows}</table>"
+
+    def _shown(self) -> tuple[str, dict[str, str]]:
+        """Return a headline and the means over the last episodes, as text."""
+        steps = _counted(self.num_timesteps, "step")
+        episodes = _counted(self.training.episodes, "episode")
+        name, task = type(self).__name__, self.environment["task"]
+        headline = f"{name} on {task}, seed {self.seed}: {steps}, {episodes}"
+        means = self._recent_means("reward", "cost", "success")
+        texts = {name: f"{value:,.2f}" for name, value in means.items() if value is not None}
+        if means["cost"] is not None:
+            texts["cost"] += f" (limit {self.config.cost_limit:g})"
+        if means["success"] is not None:
+            texts["success"] = f"{means['success']:.0%}"
+        return headline, texts
+
+    def _recent_means(self, *names: str) -> dict[str, float | None]:
+        """Return means over the last 100 episodes; None where no episode knows the quantity."""
+        means: dict[str, float | None] = {}
+        for name in names:
+            known = [row[name] for row in self.recent_episodes if not math.isnan(row[name])]
+            means[name] = sum(known) / len(known) if known else None
+        return means
+
     # ------------------------------------------------------------ learning
 
     def learn(
@@ -163,9 +203,7 @@ class Agent:
             "window": len(rows),
             "cost_limit": self.config.cost_limit,
         }
-        for name in ("reward", "cost", "contacts", "success", "length", "screened"):
-            known = [row[name] for row in rows if not math.isnan(row[name])]
-            found[name] = sum(known) / len(known) if known else None
+        found |= self._recent_means("reward", "cost", "contacts", "success", "length", "screened")
         multiplier = rows[-1]["multiplier"] if rows else math.nan
         found["multiplier"] = None if math.isnan(multiplier) else multiplier
         if self.run_folder is not None:
@@ -326,6 +364,10 @@ def check_steps(further: int, until: int, warm_up: int) -> None:
         raise ValueError(
             f"no update would run: warm-up {warm_up} >= steps {until} (--learning-starts, --steps)"
         )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def own_env(adapted: gymnasium.Env) -> gymnasium.Env:
