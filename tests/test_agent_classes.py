@@ -46,13 +46,15 @@ def test_the_docstring_explains_every_keyword() -> None:
     assert USC.__init__.__qualname__ == "USC.__init__"
 
 
-def test_a_subclass_has_its_own_signature_and_docstring() -> None:
+def test_a_subclass_has_its_own_signature_and_is_loaded_as_itself(tmp_path: Path) -> None:
     class Mine(DDPG):
         def __init__(self, env: Any, size: int):
-            super().__init__(env, hidden=(size, size))
+            super().__init__(env, **(SMALL | {"hidden": (size, size)}))
 
     assert list(inspect.signature(Mine).parameters) == ["env", "size"]
     assert Mine.__doc__ is None
+    Mine(KeptPoint(), 8).save(tmp_path / "agent")
+    assert type(Mine.load(tmp_path / "agent")) is Mine
 
 
 def test_classes_are_pickled_by_name() -> None:

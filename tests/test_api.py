@@ -1,4 +1,4 @@
-"""The Python classes: Stable-Baselines3's habits, saving, loading, evaluation, refusals."""
+"""The Python classes: Stable-Baselines3's conventions, saving, loading, evaluation, refusals."""
 
 import json
 from pathlib import Path
@@ -12,6 +12,7 @@ import safecritic
 from probes import SMALL, KeptPoint, Point, Wide
 from safecritic import DDPG, USC
 from safecritic.agent_classes import agent_class
+from safecritic.api import Agent
 from safecritic.methods import METHODS
 from safecritic.run.callbacks import BaseCallback, Progress
 
@@ -48,7 +49,7 @@ def test_predict_gives_the_actors_action(trained: DDPG) -> None:
         trained.predict(np.zeros(3))
 
 
-def test_predict_stays_right_while_learning_goes_on() -> None:
+def test_predict_follows_further_learning() -> None:
     agent = DDPG(KeptPoint(), seed=1, **SMALL)
     obs = np.array([0.3, 0.0], np.float32)
     agent.learn(100)
@@ -72,7 +73,7 @@ def test_any_environment_in_its_own_form() -> None:
 
 
 @pytest.mark.parametrize("kind", [DDPG, pytest.param(USC, marks=pytest.mark.slow)])
-def test_save_and_load_go_on_as_if_nothing_had_happened(kind: Any, tmp_path: Path) -> None:
+def test_a_loaded_agent_resumes_as_if_it_had_not_stopped(kind: Any, tmp_path: Path) -> None:
     settings = TINY if kind is USC else SMALL
     whole = kind(KeptPoint(), seed=3, **settings).learn(150).learn(150)
     half = kind(KeptPoint(), seed=3, **settings).learn(150)
@@ -93,6 +94,7 @@ def test_a_loaded_agent_predicts_without_its_environment(trained: DDPG, tmp_path
         ".safetensors",
     }
     loaded = DDPG.load(tmp_path / "agent")
+    assert type(Agent.load(tmp_path / "agent")) is DDPG
     obs = np.array([0.1, -0.2], np.float32)
     np.testing.assert_array_equal(loaded.predict(obs)[0], trained.predict(obs)[0])
     with pytest.raises(ValueError, match=r"learn needs the environment.*DDPG\.load"):
@@ -126,13 +128,13 @@ def test_versions_that_changed_are_named(trained: DDPG, tmp_path: Path) -> None:
 def test_evaluation_is_the_deployed_policy_on_its_own_seeds() -> None:
     agent = USC(KeptPoint(), seed=0, **TINY).learn(300)
     before = agent.training.state()
-    found = agent.evaluate(episodes=3, seed=50)
+    evaluation = agent.evaluate(episodes=3, seed=50)
     after = agent.training.state()
     assert before[1] == after[1]
     assert all(before[0][name].tobytes() == after[0][name].tobytes() for name in before[0])
 
     policy = agent.policy(seed=50)
-    for number, row in enumerate(found.episodes):
+    for number, row in enumerate(evaluation.episodes):
         env: Any = KeptPoint()
         obs, _ = env.reset(seed=50 + number)
         reward = cost = 0.0
@@ -144,22 +146,24 @@ def test_evaluation_is_the_deployed_policy_on_its_own_seeds() -> None:
         assert row["reward"] == pytest.approx(reward, abs=1e-9)
         assert (row["cost"], row["length"]) == (cost, length)
         assert row["contacts"] == cost / 0.5
-    assert found.means["reward"] == pytest.approx(np.mean([r["reward"] for r in found.episodes]))
-    assert found.critic["steps"] > 0
-    assert found.critic["q_mean"] == pytest.approx(_mean_q(agent, 3, 50), rel=1e-5)
-    assert -1 <= found.critic["influence_error_correlation"] <= 1
+    assert evaluation.means["reward"] == pytest.approx(
+        np.mean([r["reward"] for r in evaluation.episodes])
+    )
+    assert evaluation.critic["steps"] > 0
+    assert evaluation.critic["q_mean"] == pytest.approx(_mean_q(agent, 3, 50), rel=1e-5)
+    assert -1 <= evaluation.critic["influence_error_correlation"] <= 1
 
 
 def _mean_q(agent: USC, episodes: int, seed: int) -> float:
     """Mean Q_C of the steps taken, from the critic itself; without a truncated one's last 20."""
     from safecritic.evaluation.evaluate import run_episode
 
-    policy, found = agent.policy(seed=seed), []
+    policy, values = agent.policy(seed=seed), []
     for number in range(episodes):
         episode, obs, action = run_episode(KeptPoint(), policy, seed + number)
         q = agent.values(obs, action)["q_cost"]
-        found.append(q if episode.terminated else q[:-20])
-    return float(np.concatenate(found).mean())
+        values.append(q if episode.terminated else q[:-20])
+    return float(np.concatenate(values).mean())
 
 
 def test_evaluation_on_an_environment_without_checkpoints_says_what_it_did() -> None:
@@ -169,8 +173,8 @@ def test_evaluation_on_an_environment_without_checkpoints_says_what_it_did() -> 
 
 
 def test_evaluation_as_json(trained: DDPG, tmp_path: Path) -> None:
-    found = trained.evaluate(episodes=2)
-    found.save(tmp_path / "evaluation.json")
+    evaluation = trained.evaluate(episodes=2)
+    evaluation.save(tmp_path / "evaluation.json")
     content = json.loads((tmp_path / "evaluation.json").read_text())
     assert content["policy"] == "deployed: no exploration noise, screen on"
     assert len(content["episodes"]) == 2
@@ -278,7 +282,7 @@ def test_a_run_folder_is_not_written_over(tmp_path: Path) -> None:
         DDPG(KeptPoint(), **SMALL).learn(100, out=tmp_path / "else", overwrite=True)
 
 
-def test_a_second_learn_in_the_same_folder_goes_on(tmp_path: Path) -> None:
+def test_a_second_learn_continues_the_same_folder(tmp_path: Path) -> None:
     agent = DDPG(KeptPoint(), **SMALL)
     agent.learn(150, out=tmp_path / "two").learn(150, out=tmp_path / "two")
     DDPG(KeptPoint(), **SMALL).learn(300, out=tmp_path / "one")
