@@ -1,4 +1,4 @@
-"""The Python classes: Stable-Baselines3's habits, saving, loading, evaluation, refusals."""
+"""The Python classes: Stable-Baselines3's conventions, saving, loading, evaluation, refusals."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,8 @@ import pytest
 import safecritic
 from probes import SMALL, KeptPoint, Point, Wide
 from safecritic import DDPG, USC
+from safecritic.agent_classes import agent_class
+from safecritic.api import Agent
 from safecritic.methods import METHODS
 from safecritic.run.callbacks import BaseCallback, Progress
 
@@ -23,16 +25,18 @@ def trained() -> DDPG:
 
 
 def test_there_is_a_class_for_every_method() -> None:
-    from safecritic.api import CLASSES
-
-    assert CLASSES.keys() == METHODS.keys()
-    assert {kind.__name__ for kind in CLASSES.values()} <= set(safecritic.__all__)
+    for method in METHODS.values():
+        kind = getattr(safecritic, method.class_name)
+        assert (kind.__name__, kind.method) == (method.class_name, method.name)
+        assert kind is agent_class(method.name)
+        assert method.class_name in safecritic.__all__
+        assert method.class_name in dir(safecritic)
 
 
 def test_predict_gives_the_actors_action(trained: DDPG) -> None:
     obs = np.array([0.1, -0.2], np.float32)
     action, state = trained.predict(obs)
-    agent = METHODS["ddpg"].agent
+    agent = METHODS["ddpg"].load_agent()
     expected = agent.policy(trained.training.device.agent, obs[None], trained.config)[0]
     np.testing.assert_allclose(action, expected, rtol=1e-6)
     assert state is None
@@ -45,7 +49,7 @@ def test_predict_gives_the_actors_action(trained: DDPG) -> None:
         trained.predict(np.zeros(3))
 
 
-def test_predict_stays_right_while_learning_goes_on() -> None:
+def test_predict_follows_further_learning() -> None:
     agent = DDPG(KeptPoint(), seed=1, **SMALL)
     obs = np.array([0.3, 0.0], np.float32)
     agent.learn(100)
@@ -69,7 +73,7 @@ def test_any_environment_in_its_own_form() -> None:
 
 
 @pytest.mark.parametrize("kind", [DDPG, pytest.param(USC, marks=pytest.mark.slow)])
-def test_save_and_load_go_on_as_if_nothing_had_happened(kind: Any, tmp_path: Path) -> None:
+def test_a_loaded_agent_resumes_as_if_it_had_not_stopped(kind: Any, tmp_path: Path) -> None:
     settings = TINY if kind is USC else SMALL
     whole = kind(KeptPoint(), seed=3, **settings).learn(150).learn(150)
     half = kind(KeptPoint(), seed=3, **settings).learn(150)
@@ -90,6 +94,7 @@ def test_a_loaded_agent_predicts_without_its_environment(trained: DDPG, tmp_path
         ".safetensors",
     }
     loaded = DDPG.load(tmp_path / "agent")
+    assert type(Agent.load(tmp_path / "agent")) is DDPG
     obs = np.array([0.1, -0.2], np.float32)
     np.testing.assert_array_equal(loaded.predict(obs)[0], trained.predict(obs)[0])
     with pytest.raises(ValueError, match=r"learn needs the environment.*DDPG\.load"):
@@ -123,13 +128,13 @@ def test_versions_that_changed_are_named(trained: DDPG, tmp_path: Path) -> None:
 def test_evaluation_is_the_deployed_policy_on_its_own_seeds() -> None:
     agent = USC(KeptPoint(), seed=0, **TINY).learn(300)
     before = agent.training.state()
-    found = agent.evaluate(episodes=3, seed=50)
+    evaluation = agent.evaluate(episodes=3, seed=50)
     after = agent.training.state()
     assert before[1] == after[1]
     assert all(before[0][name].tobytes() == after[0][name].tobytes() for name in before[0])
 
     policy = agent.policy(seed=50)
-    for number, row in enumerate(found.episodes):
+    for number, row in enumerate(evaluation.episodes):
         env: Any = KeptPoint()
         obs, _ = env.reset(seed=50 + number)
         reward = cost = 0.0
@@ -141,22 +146,24 @@ def test_evaluation_is_the_deployed_policy_on_its_own_seeds() -> None:
         assert row["reward"] == pytest.approx(reward, abs=1e-9)
         assert (row["cost"], row["length"]) == (cost, length)
         assert row["contacts"] == cost / 0.5
-    assert found.means["reward"] == pytest.approx(np.mean([r["reward"] for r in found.episodes]))
-    assert found.critic["steps"] > 0
-    assert found.critic["q_mean"] == pytest.approx(_mean_q(agent, 3, 50), rel=1e-5)
-    assert -1 <= found.critic["influence_error_correlation"] <= 1
+    assert evaluation.means["reward"] == pytest.approx(
+        np.mean([r["reward"] for r in evaluation.episodes])
+    )
+    assert evaluation.critic["steps"] > 0
+    assert evaluation.critic["q_mean"] == pytest.approx(_mean_q(agent, 3, 50), rel=1e-5)
+    assert -1 <= evaluation.critic["influence_error_correlation"] <= 1
 
 
 def _mean_q(agent: USC, episodes: int, seed: int) -> float:
     """Mean Q_C of the steps taken, from the critic itself; without a truncated one's last 20."""
     from safecritic.evaluation.evaluate import run_episode
 
-    policy, found = agent.policy(seed=seed), []
+    policy, values = agent.policy(seed=seed), []
     for number in range(episodes):
         episode, obs, action = run_episode(KeptPoint(), policy, seed + number)
         q = agent.values(obs, action)["q_cost"]
-        found.append(q if episode.terminated else q[:-20])
-    return float(np.concatenate(found).mean())
+        values.append(q if episode.terminated else q[:-20])
+    return float(np.concatenate(values).mean())
 
 
 def test_evaluation_on_an_environment_without_checkpoints_says_what_it_did() -> None:
@@ -166,8 +173,8 @@ def test_evaluation_on_an_environment_without_checkpoints_says_what_it_did() -> 
 
 
 def test_evaluation_as_json(trained: DDPG, tmp_path: Path) -> None:
-    found = trained.evaluate(episodes=2)
-    found.save(tmp_path / "evaluation.json")
+    evaluation = trained.evaluate(episodes=2)
+    evaluation.save(tmp_path / "evaluation.json")
     content = json.loads((tmp_path / "evaluation.json").read_text())
     assert content["policy"] == "deployed: no exploration noise, screen on"
     assert len(content["episodes"]) == 2
@@ -275,10 +282,46 @@ def test_a_run_folder_is_not_written_over(tmp_path: Path) -> None:
         DDPG(KeptPoint(), **SMALL).learn(100, out=tmp_path / "else", overwrite=True)
 
 
-def test_a_second_learn_in_the_same_folder_goes_on(tmp_path: Path) -> None:
+def test_a_second_learn_continues_the_same_folder(tmp_path: Path) -> None:
     agent = DDPG(KeptPoint(), **SMALL)
     agent.learn(150, out=tmp_path / "two").learn(150, out=tmp_path / "two")
     DDPG(KeptPoint(), **SMALL).learn(300, out=tmp_path / "one")
     tables = [(tmp_path / name / "episodes.csv").read_text() for name in ("one", "two")]
     assert tables[0] == tables[1]
     assert (tmp_path / "two" / "curves.png").read_bytes()[:4] == b"\x89PNG"
+
+
+# ---------------------------------------------------------------- at a glance
+
+
+def test_an_agent_says_how_it_stands(trained: DDPG) -> None:
+    first, second = repr(trained).splitlines()
+    summary = trained.summary()
+    episodes = summary["episodes"]
+    assert first == f"<DDPG on KeptPoint, seed 0: 300 steps, {episodes} episodes"
+    assert second == (
+        f" last {episodes} episodes: reward {summary['reward']:.2f}, "
+        f"cost {summary['cost']:.2f} (limit 1), success {summary['success']:.0%}>"
+    )
+    html = trained._repr_html_()
+    assert f"<caption>{first[1:]}</caption>" in html
+    assert f"<th>last {episodes} episodes</th><td>{summary['reward']:.2f}</td>" in html
+    assert f"<td>{summary['cost']:.2f} (limit 1)</td><td>{summary['success']:.0%}</td>" in html
+
+
+def test_an_agent_without_episodes_shows_no_means() -> None:
+    agent = DDPG(KeptPoint(), seed=4, **SMALL)
+    assert repr(agent) == "<DDPG on KeptPoint, seed 4: 0 steps, 0 episodes>"
+    assert "<tr>" not in agent._repr_html_()
+    assert repr(DDPG.__new__(DDPG)).startswith("<safecritic.agent_classes.DDPG object at")
+
+
+def test_a_notebook_runs_nothing_from_a_name(trained: DDPG, tmp_path: Path) -> None:
+    trained.save(tmp_path / "agent")
+    path = tmp_path / "agent" / "config.json"
+    content = json.loads(path.read_text())
+    content["environment"]["task"] = "<script>alert(1)</script>"
+    path.write_text(json.dumps(content))
+    html = DDPG.load(tmp_path / "agent")._repr_html_()
+    assert "&lt;script&gt;" in html
+    assert "<script" not in html

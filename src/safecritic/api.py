@@ -1,4 +1,4 @@
-"""Agents in Python, with the names and habits of Stable-Baselines3.
+"""Agents in Python, with the method names and conventions of Stable-Baselines3.
 
     from safecritic import USC
 
@@ -9,13 +9,15 @@
     agent.save("my-agent")
     agent = USC.load("my-agent")
 
-`env` is an id of ours ("CarGoal1"), of any registered environment, or a Gymnasium environment
-whose steps report a cost; see `safecritic.tasks.adapt`. Every setting of the method is a keyword.
+`env` is the name of a task ("CarGoal1"), the id of any registered environment, or a Gymnasium
+environment that reports a cost; see `safecritic.tasks.adapt`. Every setting of the method is a
+keyword.
 """
 
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -49,7 +51,7 @@ EVALUATION_SEED = 10_000  # far from the seeds people train with
 
 
 class Agent:
-    """A method on an environment; use one of the classes below, named after their method."""
+    """A method on an environment; the base of the classes in `agent_classes`, one per method."""
 
     method: ClassVar[str]
 
@@ -63,6 +65,8 @@ class Agent:
     ):
         if seed < 0:
             raise ValueError(f"seed must be >= 0, got {seed} (--seed)")
+        if settings.get("cost_limit", 0.0) is None:
+            del settings["cost_limit"]  # the task's
         adapted, task = make_env(env)
         config = methods.make_config(self.method, task, paper_defaults, **settings)
         self._build(adapted, describe(env, task, adapted), config, seed)
@@ -80,18 +84,58 @@ class Agent:
                 env, functions, config, spec, seed, episode_critic_quality
             )
         self.run_folder: Path | None = None  # the run folder this agent writes to
-        self._tables: dict[str, int] | None = None  # how long its tables are to be cut on resume
-        self._policies: dict[bool, tuple[int, Policy]] = {}
-        self.notes: list[str] = []  # what a loaded agent could not bring back
+        self._tables: dict[str, int] | None = None  # lengths to cut its tables to on resume
+        self._policies: dict[bool, tuple[int, Policy]] = {}  # of `predict`, and their step
+        self.notes: list[str] = []  # what could not be restored
 
     @property
     def num_timesteps(self) -> int:
+        """Environment steps taken so far."""
         return self.training.step
 
     @property
     def recent_episodes(self) -> list[dict[str, float]]:
-        """The last 100 training episodes, as in episodes.csv."""
+        """Rows of the last 100 training episodes, as in episodes.csv."""
         return list(self.training.window)
+
+    def __repr__(self) -> str:
+        if not hasattr(self, "training"):  # `__init__` raised, and a debugger shows its frame
+            return super().__repr__()
+        headline, means = self._shown()
+        values = ", ".join(f"{name} {value}" for name, value in means.items())
+        window = _counted(len(self.recent_episodes), "episode")
+        return f"<{headline}\n last {window}: {values}>" if means else f"<{headline}>"
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, for notebooks."""
+        headline, means = self._shown()
+        names = "".join(f"<th>{escape(name)}</th>" for name in means)
+        values = "".join(f"<td>{escape(value)}</td>" for value in means.values())
+        window = _counted(len(self.recent_episodes), "episode")
+        rows = f"<tr><th></th>{names}</tr><tr><th>last {window}</th>{values}</tr>" if means else ""
+        return f"<table><caption>{escape(headline)}</caption>{rows}</table>"
+
+    def _shown(self) -> tuple[str, dict[str, str]]:
+        """Return a headline and the means over the last episodes, as text."""
+        steps = _counted(self.num_timesteps, "step")
+        episodes = _counted(self.training.episodes, "episode")
+        name, task = type(self).__name__, self.environment["task"]
+        headline = f"{name} on {task}, seed {self.seed}: {steps}, {episodes}"
+        means = self._recent_means("reward", "cost", "success")
+        texts = {name: f"{value:,.2f}" for name, value in means.items() if value is not None}
+        if means["cost"] is not None:
+            texts["cost"] += f" (limit {self.config.cost_limit:g})"
+        if means["success"] is not None:
+            texts["success"] = f"{means['success']:.0%}"
+        return headline, texts
+
+    def _recent_means(self, *names: str) -> dict[str, float | None]:
+        """Return means over the last 100 episodes; None where no episode knows the quantity."""
+        means: dict[str, float | None] = {}
+        for name in names:
+            known = [row[name] for row in self.recent_episodes if not math.isnan(row[name])]
+            means[name] = sum(known) / len(known) if known else None
+        return means
 
     # ------------------------------------------------------------ learning
 
@@ -104,10 +148,11 @@ class Agent:
         overwrite: bool = False,
         every: Intervals | None = None,
     ) -> Self:
-        """Train for so many further steps; learning twice for n steps is learning for 2n.
+        """Train for `total_timesteps` further steps and return the agent.
 
-        With `out` a run folder is written, with checkpoints, tables and curves. Ctrl-C ends the
-        run after its step, saves and raises KeyboardInterrupt.
+        Learning twice for n steps equals learning once for 2n. With `out` a run folder is written,
+        with checkpoints, tables and curves. Ctrl-C stops after the current step, saves and raises
+        KeyboardInterrupt.
         """
         self._require_env("learn")
         until = self.num_timesteps + total_timesteps
@@ -135,12 +180,12 @@ class Agent:
         return self
 
     def _open(self, path: Path, overwrite: bool, until: int, every: Intervals) -> RunFolder:
-        going_on = self.run_folder is not None and path.resolve() == self.run_folder.resolve()
-        if not going_on:
+        resumed = self.run_folder is not None and path.resolve() == self.run_folder.resolve()
+        if not resumed:
             prepare(path, overwrite)
         description = self._description() | {"steps": until, "every": asdict(every)}
         folder = RunFolder(path, self.training.compiled.metrics, description)
-        if going_on and self._tables is not None:
+        if resumed and self._tables is not None:
             folder.cut_back(self._tables)
         self.run_folder, self._tables = path, None
         return folder
@@ -156,32 +201,31 @@ class Agent:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Means over the last 100 episodes, and the last quality of the safety critic."""
+        """Return means over the last 100 episodes and the safety critic's last metrics."""
         rows = self.recent_episodes
-        found: dict[str, Any] = {
+        summary: dict[str, Any] = {
             "steps": self.num_timesteps,
             "episodes": self.training.episodes,
             "window": len(rows),
             "cost_limit": self.config.cost_limit,
         }
-        for name in ("reward", "cost", "contacts", "success", "length", "screened"):
-            known = [row[name] for row in rows if not math.isnan(row[name])]
-            found[name] = sum(known) / len(known) if known else None
+        names = ("reward", "cost", "contacts", "success", "length", "screened")
+        summary |= self._recent_means(*names)
         multiplier = rows[-1]["multiplier"] if rows else math.nan
-        found["multiplier"] = None if math.isnan(multiplier) else multiplier
+        summary["multiplier"] = None if math.isnan(multiplier) else multiplier
         if self.run_folder is not None:
             table = read_table(self.run_folder / "updates.csv")
             for name in ("critic/auc", "critic/ratio"):
                 known = [value for value in table[name] if not math.isnan(value)]
-                found[name] = known[-1] if known else None
-        return found
+                summary[name] = known[-1] if known else None
+        return summary
 
-    # ------------------------------------------------------------ using it
+    # ------------------------------------------------------------ acting
 
     def policy(self, deterministic: bool = True, seed: int = 0) -> Policy:
-        """The policy as it is now, adapted observation -> action in [-1, 1]^A; screen on."""
+        """Return the current policy, screen on: adapted observation -> action in [-1, 1]^A."""
         compiled = self.training.compiled
-        # a copy: the next learning step reuses the memory of the present parameters
+        # a copy: the next learning step reuses the memory of the current parameters
         state = jax.tree.map(jnp.copy, self.training.device.agent)
         act = compiled.deploy if deterministic else compiled.act
         return Policy(act, state, self.training.spec.action_dim, seed)
@@ -193,10 +237,10 @@ class Agent:
         episode_start: Any = None,
         deterministic: bool = True,
     ) -> tuple[np.ndarray, None]:
-        """The action for an observation, or for a batch of them, in the environment's own form.
+        """Return the action for an observation or a batch of them, in the environment's own form.
 
         The screen is on; `deterministic=False` adds the exploration noise. There is no recurrent
-        state: the second value is None.
+        state: the second value is always None.
         """
         at, policy = self._policies.get(deterministic, (-1, None))
         if policy is None or at != self.num_timesteps:
@@ -214,6 +258,7 @@ class Agent:
         return (actions if batch else actions[0]), None
 
     def _own_action(self, action: np.ndarray) -> np.ndarray:
+        """Return an action in [-1, 1]^A in the bounds, shape and type of the environment."""
         low, high = (np.array(self.environment[end]) for end in ("action_low", "action_high"))
         share = (np.clip(action.astype(np.float64), -1.0, 1.0) + 1.0) / 2.0
         own = (1.0 - share) * low.ravel() + share * high.ravel()
@@ -225,10 +270,10 @@ class Agent:
         seed: int = EVALUATION_SEED,
         env: str | gymnasium.Env | None = None,
     ) -> Evaluation:
-        """Deployment: no exploration noise, screen on, episode i from seed + i.
+        """Deploy the policy, without exploration noise and with the screen; episode i: seed + i.
 
-        Runs on `env`, on a fresh environment if this agent's was made from an id, or else on the
-        agent's own between its training steps.
+        Runs on `env` if given, on a fresh environment if the agent's was made from an id, and
+        otherwise on the agent's own; `notes` says if the training episode there had to be dropped.
         """
         if episodes < 1:
             raise ValueError(f"episodes must be >= 1, got {episodes} (--episodes)")
@@ -244,21 +289,24 @@ class Agent:
         return found
 
     def values(self, obs: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
-        """Q_R and, where the method has them, Q_C and influence of adapted (N, O) and (N, A)."""
-        found = self.training.compiled.values(
+        """Return Q_R and, if the method has them, Q_C and influence of adapted (N, O), (N, A)."""
+        values = self.training.compiled.values(
             self.training.device.agent,
             np.asarray(obs, np.float32),
             np.asarray(action, np.float32),
         )
-        return {name: np.asarray(value) for name, value in found.items()}
+        return {name: np.asarray(value) for name, value in values.items()}
 
     # ------------------------------------------------------------ saving
 
     def save(self, path: str | Path) -> None:
-        """The whole state with replay and open episode, as a folder; replaces a saved agent."""
+        """Save the whole state, replay and current episode included, as a folder.
+
+        An agent saved there before is replaced.
+        """
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            read_config(path)  # raises if this is not ours to write into
+            read_config(path)  # raises if the folder is not a saved agent
         self.training.check()
         arrays, numbers = self.training.state()
         checkpoint.save(path / "checkpoint", arrays, numbers)
@@ -267,31 +315,34 @@ class Agent:
 
     @classmethod
     def load(cls, path: str | Path, env: str | gymnasium.Env | None = None) -> Self:
-        """An agent from `save` or from a run folder; runs no code from the files.
+        """Return an agent from `save` or from a run folder; runs no code from the files.
 
-        The environment is made again if it came from an id; else pass `env` (without one the
-        agent can still predict).
+        The environment is made again if it was made from an id. Otherwise pass `env`; without one
+        the agent can still predict.
         """
+        from safecritic.agent_classes import agent_class  # imports this module
+
         content = read_config(path)
-        wanted = getattr(cls, "method", content["method"])
-        if wanted != content["method"]:
-            name = CLASSES[content["method"]].__name__
-            raise ValueError(f"{path} holds an agent of {content['method']}: use {name}.load")
+        method = content["method"]
+        kind: Any = cls if hasattr(cls, "method") else agent_class(method)
+        if kind.method != method:
+            name = methods.get(method).class_name
+            raise ValueError(f"{path} holds an agent of {method}: use {name}.load")
         environment = content["environment"]
         adapted = None
         source = env if env is not None else environment["id"]
         if source is not None:
             adapted, task = make_env(source)
-            found = describe(source, task, adapted)
+            described = describe(source, task, adapted)
             for size in ("obs_dim", "action_dim"):
-                if found["spec"][size] != environment["spec"][size]:
+                expected, given = environment["spec"][size], described["spec"][size]
+                if given != expected:
                     raise ValueError(
-                        f"{path} was trained on {environment['task']} with {size} "
-                        f"{environment['spec'][size]}, {task} has {found['spec'][size]}"
+                        f"{path} was trained on {environment['task']} with {size} {expected}, "
+                        f"{task} has {given}: pass an environment like that one"
                     )
-            environment = found | {"spec": environment["spec"]}
-        config = methods.make_config(content["method"], None, False, **content["config"])
-        kind: Any = CLASSES[content["method"]]
+            environment = described | {"spec": environment["spec"]}
+        config = methods.make_config(method, None, False, **content["config"])
         agent = kind.__new__(kind)
         agent._build(adapted, environment, config, content["seed"])
         arrays, numbers = checkpoint.load(Path(path) / "checkpoint")
@@ -305,72 +356,20 @@ class Agent:
             if now.get(name) != then
         ]
         if changed:
-            agent.notes.append("saved with " + ", ".join(changed) + ": may differ in the last bits")
+            agent.notes.append(f"saved with {', '.join(changed)}: numbers may differ in rounding")
         return agent
 
     def _require_env(self, what: str) -> None:
+        """Raise unless the agent has an environment."""
         if self.env is None:
             raise ValueError(
-                f"{what} needs the environment this agent was trained on: "
-                f"{type(self).__name__}.load(path, env=...)"
+                f"{what} needs the environment this agent was trained on, which was not made from "
+                f"an id: pass it, {type(self).__name__}.load(path, env=...)"
             )
 
 
-class DDPG(Agent):
-    """Deep deterministic policy gradient: looks at reward alone."""
-
-    method = "ddpg"
-
-
-class PIDLag(Agent):
-    """DDPG with a cost critic and a multiplier driven by a PID controller."""
-
-    method = "pid-lag"
-
-
-class CPO(Agent):
-    """Constrained policy optimisation: on-policy, a trust region."""
-
-    method = "cpo"
-
-
-class RCPO(Agent):
-    """Reward constrained policy optimisation: DDPG on the penalised reward."""
-
-    method = "rcpo"
-
-
-class SC(Agent):
-    """Safety critic: Bellman regression of the cost, multiplier and screen."""
-
-    method = "sc"
-
-
-class CSC(Agent):
-    """Conservative safety critic."""
-
-    method = "csc"
-
-
-class USCNR(Agent):
-    """Uncertain safety critic without refinement."""
-
-    method = "usc-nr"
-
-
-class USC(Agent):
-    """Uncertain safety critic: influence-weighted conservatism and refinement."""
-
-    method = "usc"
-
-
-CLASSES: dict[str, type[Agent]] = {
-    kind.method: kind for kind in (DDPG, PIDLag, CPO, RCPO, SC, CSC, USCNR, USC)
-}
-
-
 def check_steps(further: int, until: int, warm_up: int) -> None:
-    """Raise if training for so many `further` steps, `until` in all, could not do anything."""
+    """Raise ValueError if no update would run in `further` steps that end at step `until`."""
     if further < 1:
         raise ValueError(f"total_timesteps must be >= 1, got {further} (--steps)")
     if until <= warm_up:
@@ -379,23 +378,28 @@ def check_steps(further: int, until: int, warm_up: int) -> None:
         )
 
 
+def _counted(number: int, noun: str) -> str:
+    """Return a number and its noun, in the plural if need be."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def own_env(adapted: gymnasium.Env) -> gymnasium.Env:
-    """The environment inside the adapter, if there is one."""
+    """Return the environment inside the adapter, or the environment itself."""
     return adapted.env if isinstance(adapted, Adapted) else adapted
 
 
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has lists where we have tuples."""
+    """Return the values with tuples in place of JSON's lists."""
     return {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
 
 
 def _closeness(space: Any) -> tuple[int, ...]:
-    """Observations that the space bounds to [0, 1]: lidars, 1 where something is near."""
+    """Return the observations that the space bounds to [0, 1]: lidars, 1 if something is near."""
     return tuple(int(i) for i in np.flatnonzero((space.low == 0.0) & (space.high == 1.0)))
 
 
 def describe(env: str | gymnasium.Env, task: str, adapted: Any) -> dict[str, Any]:
-    """What an agent must remember of its environment."""
+    """Return what an agent must know of its environment, as JSON."""
     box: Any = own_env(adapted).action_space
     spec = EnvSpec(
         obs_dim=int(adapted.observation_space.shape[0]),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from probes import Road
-from safecritic.api import CLASSES
+from safecritic.agent_classes import agent_class
 
 OFF_POLICY = {
     "hidden": (32, 32),
@@ -36,7 +36,7 @@ def trained(name, seed=0):
     Deterministic policies of a few thousand steps still waver around the limit.
     """
     steps, settings = RUNS[name]
-    agent = CLASSES[name]("probes:Road-v0", seed=seed, cost_limit=Road.LIMIT, **settings)
+    agent = agent_class(name)("probes:Road-v0", seed=seed, cost_limit=Road.LIMIT, **settings)
     agent.learn(steps - steps // 6)
     found = []
     for piece in range(PIECES):

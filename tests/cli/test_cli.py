@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from probes import SMALL, KeptPoint, small_disk
-from safecritic import DDPG, api, cli, methods
+from safecritic import DDPG, agent_classes, cli, methods
 from safecritic.agents.interface import EnvSpec
 from safecritic.run import checkpoint, on_policy
 from safecritic.run import compiled as device
@@ -173,7 +173,7 @@ def configs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         found.append(methods.make_config("ddpg", task, **settings))
         return SimpleNamespace(environment={"task": task})
 
-    monkeypatch.setitem(api.CLASSES, "ddpg", make)
+    monkeypatch.setattr(agent_classes, "agent_class", lambda _: make)
     monkeypatch.setattr(cli, "_learn", lambda *_: 0)
     return found
 

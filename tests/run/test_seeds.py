@@ -6,6 +6,7 @@ import pytest
 
 from probes import KeptPoint
 from safecritic import api
+from safecritic.agent_classes import agent_class
 from safecritic.run.seeds import Seeds
 
 SMALL = {"hidden": (16, 16), "learning_starts": 70, "buffer_size": 100, "batch_size": 16}
@@ -19,7 +20,7 @@ def test_each_seed_is_its_single_run(method, monkeypatch):
     settings = SMALL | (SAFETY if method == "usc" else {})
     runs = Seeds(method, "point", seeds=[3, 8], **settings)
     assert runs.learn(60).learn(52).step == 112
-    kind = api.CLASSES[method]
+    kind = agent_class(method)
     for agent, seed, episodes in zip(runs.agents, (3, 8), runs.episodes, strict=True):
         single = kind("point", seed=seed, **settings)
         rows = []

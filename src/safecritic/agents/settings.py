@@ -146,10 +146,15 @@ def setting_fields(
     optional = part_types(kind)
     for field in dataclasses.fields(kind):
         if field.name not in optional:
-            yield field, next(c for c in reversed(kind.__mro__) if field.name in c.__dict__)
+            yield field, _declaring(kind, field.name)
     for name in parts:
         for field in dataclasses.fields(optional[name]):
             yield field, optional[name]
+
+
+def _declaring(kind: type, name: str) -> type[Group]:
+    """Return the first class, from the base up, that declares a field."""
+    return next(c for c in reversed(kind.__mro__) if name in inspect.get_annotations(c))
 
 
 def build(kind: type, parts: tuple[str, ...], flat: Mapping[str, Any]) -> Any:

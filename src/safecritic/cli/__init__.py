@@ -69,15 +69,16 @@ def train(arguments: list[str]) -> int:
         right = methods.make_config(method.name, _task_name(options.task), options.paper_defaults)
         if right != defaults:
             options = _parse(_train_options(right, method.steps), command, arguments)
+    from safecritic.agent_classes import agent_class
     from safecritic.agents.settings import flatten
-    from safecritic.api import CLASSES, check_steps
+    from safecritic.api import check_steps
     from safecritic.run.loop import Intervals
 
     with explained():
         settings = flatten(options.settings)
         options.settings.check()
         check_steps(options.steps, options.steps, options.settings.warm_up)
-        agent = CLASSES[method.name](options.task, seed=options.seed, **settings)
+        agent = agent_class(method.name)(options.task, seed=options.seed, **settings)
         every = Intervals(options.log_every, options.critic_every, options.checkpoint_every)
     out = options.out or Path("runs") / f"{method.name}-{_plain(agent)}-seed{options.seed}"
     return _learn(agent, options.steps, out, options.overwrite, every, options.wandb)

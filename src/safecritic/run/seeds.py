@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from safecritic import api, methods
+from safecritic import methods
+from safecritic.agent_classes import agent_class
 from safecritic.run import compiled
 
 
@@ -35,7 +36,7 @@ class Seeds:
         numbers = list(seeds)
         if not numbers or len(set(numbers)) < len(numbers):
             raise ValueError(f"seeds must be one or more different numbers, got {numbers}")
-        kind: Any = api.CLASSES[row.name]
+        kind = agent_class(row.name)
         self.agents: list[Any] = [kind(env, seed=seed, **settings) for seed in numbers]
         self.trainings: list[Any] = [agent.training for agent in self.agents]
         self.episodes: list[list[dict[str, float]]] = [[] for _ in numbers]

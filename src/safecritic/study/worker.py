@@ -53,7 +53,8 @@ def recent_means(rows: list[dict[str, float]]) -> dict[str, float]:
 
 def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
     """Do what is left of a job: train, deploy, measure."""
-    from safecritic.api import CLASSES, Agent
+    from safecritic.agent_classes import agent_class
+    from safecritic.api import Agent
 
     run = out / "runs" / job.name
     (run / "error.txt").unlink(missing_ok=True)
@@ -63,7 +64,7 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
         if (run / "checkpoint").is_dir():
             agent = Agent.load(run)
         else:
-            agent = CLASSES[job.method](job.task, seed=job.seed, **job.settings)
+            agent = agent_class(job.method)(job.task, seed=job.seed, **job.settings)
         finished = agent.training.episodes >= (job.train_episodes or float("inf"))
         if finished or agent.num_timesteps >= job.steps:
             # it was stopped between its last checkpoint and its summary

@@ -1,0 +1,61 @@
+"""Writes the tables of the README that follow from the code: `python docs/tables.py`."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import safecritic
+from safecritic import methods
+from safecritic.tasks import TASKS
+
+README = Path(__file__).parents[1] / "README.md"
+MARKED = re.compile(
+    r"(<!-- (\w+) table: made by python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL
+)
+
+
+def methods_table() -> str:
+    """Return the methods of the package; those of installed plugins are left out."""
+    rows = []
+    for method in methods._TABLE:
+        full_name = re.split("[:;]", method.summary)[0]
+        rows.append(
+            (
+                f"[`{method.name}`](docs/methods/{method.name}.md)",
+                f"`{method.class_name}`",
+                f"{method.title}: {full_name}",
+                method.cost_model,
+            )
+        )
+    return markdown(("name", "in Python", "method", "what it knows of the cost"), rows)
+
+
+def tasks_table() -> str:
+    """Return the tasks of the package; those of installed plugins are left out."""
+    rows = []
+    for task in TASKS.values():
+        if not task.entry_point.startswith("safecritic."):
+            continue
+        env = safecritic.make(task.name)
+        sizes = [str(space.shape[0]) for space in (env.observation_space, env.action_space)]
+        rows.append((f"`{task.name}`", task.summary, *sizes, task.cost, str(task.cost_limit)))
+    return markdown(("name", "what to do", "observation", "action", "cost", "budget"), rows)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [header, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+    text = [f"| {' | '.join(line)} |\n" for line in lines]
+    return "".join([text[0], "|---" * len(header) + "|\n", *text[1:]])
+
+
+TABLES = {"methods": methods_table, "tasks": tasks_table}
+
+
+def updated(text: str) -> str:
+    """Return a page with its marked tables written anew."""
+    return MARKED.sub(lambda match: match[1] + TABLES[match[2]]() + match[3], text)
+
+
+if __name__ == "__main__":
+    README.write_text(updated(README.read_text(encoding="utf-8")), encoding="utf-8")

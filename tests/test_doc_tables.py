@@ -1,0 +1,38 @@
+"""The tables of the README that follow from the code say what the code says."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safecritic import methods
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def tables() -> Any:
+    spec = importlib.util.spec_from_file_location("doc_tables", ROOT / "docs" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_is_up_to_date(tables: Any) -> None:
+    text = tables.README.read_text(encoding="utf-8")
+    assert {match[2] for match in tables.MARKED.finditer(text)} == set(tables.TABLES)
+    assert text == tables.updated(text), "write it again: python docs/tables.py"
+
+
+def test_every_method_has_its_row_and_its_page(tables: Any) -> None:
+    rows = tables.methods_table().splitlines()[2:]
+    for row, method in zip(rows, methods._TABLE, strict=True):
+        assert row.startswith(f"| [`{method.name}`](docs/methods/{method.name}.md) |")
+        assert (ROOT / "docs" / "methods" / f"{method.name}.md").is_file()
+
+
+def test_a_bar_in_a_cell_does_not_end_it(tables: Any) -> None:
+    assert tables.markdown(("a",), [("|x|",)]) == "| a |\n|---|\n| \\|x\\| |\n"

@@ -1,0 +1,113 @@
+"""Packages outside of this one add to it through entry points; a folder on the path is enough."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import safecritic
+from safecritic import plugins
+
+SOURCE = Path(safecritic.__file__).parents[1]
+
+METHOD = """
+from safecritic import methods
+
+
+def register():
+    methods.register(
+        methods.Method(
+            "my-method",
+            "MyMethod",
+            "Mine",
+            "a conservative critic without a screen",
+            "takes other actions to cost more",
+            agent="safecritic.agents.safety_critic",
+            settings="SafetyCriticSettings",
+            parts=("conservative",),
+            defaults={"gamma": 0.875},
+        )
+    )
+"""
+
+
+CLASS = """
+import sys, safecritic
+assert "MyMethod" in dir(safecritic) and "MyMethod" in safecritic.__all__
+assert "jax" not in sys.modules
+from safecritic import MyMethod
+agent = MyMethod("CarGoal1", hidden=(8,), conservative_weight=0.5)
+assert (agent.method, agent.config.gamma, agent.config.screen) == ("my-method", 0.875, None)
+assert agent.config.conservative.conservative_weight == 0.5
+"""
+
+
+def install(folder: Path, name: str, code: str, value: str) -> None:
+    """Leave a module and its metadata in a folder, as an installer does."""
+    (folder / f"{name}.py").write_text(code)
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[safecritic.plugins]\n{name} = {value}\n")
+
+
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the packages of a folder installed."""
+    path = os.pathsep.join([str(folder), str(SOURCE)])
+    environ = os.environ | {"PYTHONPATH": path, "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, *words], env=environ, capture_output=True, text=True, check=True
+    )
+
+
+def test_a_plugin_adds_a_method(tmp_path: Path) -> None:
+    install(tmp_path, "my_plugin", METHOD, "my_plugin:register")
+    table = python(tmp_path, "-m", "safecritic", "methods").stdout
+    (row,) = (line for line in table.splitlines() if "my-method" in line)
+    assert " ".join(row.split()) == "my-method Mine a conservative critic without a screen"
+    text = python(tmp_path, "-m", "safecritic", "train", "my-method", "--help").stdout
+    assert "--gamma" in text
+    assert "0.875" in text
+    python(tmp_path, "-c", CLASS)
+
+
+def test_a_plugin_may_name_a_module(tmp_path: Path) -> None:
+    install(tmp_path, "my_plugin", METHOD + "\nregister()\n", "my_plugin")
+    for first in ("safecritic", "my_plugin"):
+        python(tmp_path, "-W", "error", "-c", f"import {first}, safecritic; safecritic.MyMethod")
+
+
+def test_a_plugin_that_fails_is_named_and_left_out(tmp_path: Path) -> None:
+    install(
+        tmp_path,
+        "bad_plugin",
+        "def register():\n    raise OSError('no disk')\n",
+        "bad_plugin:register",
+    )
+    install(tmp_path, "gone_plugin", "", "gone_plugin.nowhere:register")
+    install(tmp_path, "my_plugin", METHOD, "my_plugin:register")
+    run = python(tmp_path, "-c", "import safecritic; safecritic.MyMethod")
+    assert "plugin 'bad_plugin' (bad_plugin:register) failed: OSError: no disk" in run.stderr
+    assert "plugin 'gone_plugin' (gone_plugin.nowhere:register) failed: ModuleNotF" in run.stderr
+    assert run.stderr.count("RuntimeWarning") == 2
+
+
+def test_a_function_of_a_module_that_imports_safecritic_first_is_explained(tmp_path: Path) -> None:
+    install(tmp_path, "my_plugin", METHOD, "my_plugin:register")
+    run = python(tmp_path, "-c", "import my_plugin")
+    assert "import safecritic before it, or let the entry point name a module" in run.stderr
+
+
+def test_metadata_is_searched_for_plugins_alone(tmp_path: Path) -> None:
+    install(tmp_path, "other", "", "other")
+    names = tmp_path / "other-1.0.dist-info" / "entry_points.txt"
+    assert plugins._may_name_plugins(str(tmp_path))
+    names.write_text("[console_scripts]\nother = other:main\n")
+    assert not plugins._may_name_plugins(str(tmp_path))
+    names.unlink()
+    assert not plugins._may_name_plugins(str(tmp_path))
+    assert not plugins._may_name_plugins(str(tmp_path / "missing"))
+    with zipfile.ZipFile(tmp_path / "packages.zip", "w"):
+        pass
+    assert plugins._may_name_plugins(str(tmp_path / "packages.zip"))
