@@ -70,9 +70,7 @@ class SafetyCriticSettings(CostCriticSettings):
     """Settings of the safety critics; the paper's value stands where ours differs."""
 
     multiplier_init: float = 0.5  # first weight of Q_C in the actor's loss; paper: 1
-    multiplier_lr: float = (
-        1e-3  # step per episode and unit of cost above the limit; paper: none given
-    )
+    multiplier_lr: float = 1e-3  # per episode and unit of cost above the limit; paper: no value
     kl_weight: float = 1e-3  # weight of the distance to the lagging actor; paper: 1e-6, its delta
     kl_sigma: float = 0.2  # spread of the Gaussians: the exploration noise's
     rescale_actor_loss: bool = False  # divide by 1 + multiplier

@@ -14,6 +14,7 @@ import tokenize
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from inspect import get_annotations
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
 from safecritic.names import suggest
@@ -146,7 +147,8 @@ def setting_fields(
     optional = part_types(kind)
     for field in dataclasses.fields(kind):
         if field.name not in optional:
-            yield field, next(c for c in reversed(kind.__mro__) if field.name in c.__dict__)
+            declares = (c for c in reversed(kind.__mro__) if field.name in get_annotations(c))
+            yield field, next(declares)
     for name in parts:
         for field in dataclasses.fields(optional[name]):
             yield field, optional[name]
@@ -201,7 +203,7 @@ def helps(kind: type) -> dict[str, str]:
             if token.type == tokenize.COMMENT and name:
                 comments[name] = token.string.removeprefix("#").strip()
             field = token.line.partition(":")[0].strip()
-            name = field if field in inspect.get_annotations(base) else ""
+            name = field if field in get_annotations(base) else ""
     return comments
 
 
