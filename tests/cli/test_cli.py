@@ -1,6 +1,5 @@
 """The command line as a user meets it; stopping and resuming with real processes and signals."""
 
-import inspect
 import json
 import os
 import re
@@ -17,7 +16,9 @@ import pytest
 
 from probes import SMALL, KeptPoint, small_disk
 from safecritic import DDPG, api, cli, methods
-from safecritic.networks import EnvSpec
+from safecritic.agents import settings
+from safecritic.agents.interface import EnvSpec
+from safecritic.cli import commands, options, printing
 from safecritic.run import checkpoint, on_policy
 from safecritic.run import compiled as device
 from safecritic.run.folder import EPISODE_COLUMNS, FIGURE_COLUMNS, read_table
@@ -31,7 +32,7 @@ FLAGS += ["--learning-starts", "60", "--log-every", "100", "--figures-every", "5
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
-        [sys.executable, "-m", "safecritic.cli", *arguments],
+        [sys.executable, "-m", "safecritic", *arguments],
         cwd=cwd,
         env=os.environ | {"PYTHONPATH": paths},
         stdout=subprocess.PIPE,
@@ -98,9 +99,9 @@ def test_tasks_and_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("trian usc CarGoal1", "unknown command 'trian': did you mean train?"),
+        ("trian usc CarGoal1", "unknown command 'trian': did you mean train"),
         ("train uscc CarGoal1", "unknown method 'uscc': did you mean usc"),
-        ("train usc CarGaol1", "unknown task 'CarGaol1'; did you mean CarGoal1"),
+        ("train usc CarGaol1", "unknown task 'CarGaol1'"),
         ("train ddpg CartPole-v1", "actions must be continuous"),
         (f"train ddpg {TASK} --cost-limit -1", "cost_limit must be >= 0, got -1.0 (--cost-limit)"),
         (f"train ddpg {TASK} --batch-size 500 --buffer-size 400", "batch_size 500 exceeds"),
@@ -149,7 +150,7 @@ def test_train_then_evaluate(there: Path, capsys: pytest.CaptureFixture[str]) ->
     assert summary["cost"] == pytest.approx(sum(last) / len(last))
 
     assert cli.main(command) == 2
-    assert "already holds a run: go on with --resume" in capsys.readouterr().err
+    assert "already holds a run" in capsys.readouterr().err
 
     assert cli.main(["evaluate", str(run), "--episodes", "3"]) == 0
     text = capsys.readouterr().out
@@ -161,7 +162,7 @@ def test_train_then_evaluate(there: Path, capsys: pytest.CaptureFixture[str]) ->
     assert again.means["reward"] == found["means"]["reward"]
 
     assert cli.main(["train", "--resume", str(run)]) == 2
-    assert "has its 600 steps: give a larger total with --steps" in capsys.readouterr().err
+    assert "already has 600 steps: give a larger total with --steps" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -169,12 +170,13 @@ def configs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The settings of every run that was asked for; none is run."""
     found: list[Any] = []
 
-    def make(task: str, seed: int, **settings: Any) -> Any:
-        found.append(methods.make_config("ddpg", task, **settings))
+    def make(task: str, seed: int, paper_defaults: bool, **settings: Any) -> Any:
+        name = options.task_name(task)
+        found.append(methods.make_config("ddpg", name, paper_defaults, **settings))
         return SimpleNamespace(environment={"task": task})
 
     monkeypatch.setitem(api.CLASSES, "ddpg", make)
-    monkeypatch.setattr(cli, "_learn", lambda *_: 0)
+    monkeypatch.setattr(commands, "_learn", lambda *_: 0)
     return found
 
 
@@ -343,18 +345,19 @@ def test_every_logged_number_is_explained() -> None:
     for method in methods.METHODS.values():
         config = methods.make_config(method.name)
         compiled = (on_policy if method.on_policy else device).compile_agent
-        names |= set(compiled(method.agent, config, EnvSpec(4, 2)).metrics)
+        names |= set(compiled(method.load_agent(), config, EnvSpec(4, 2)).metrics)
     assert names - explained == set()
     assert explained - names == set()
 
 
 def test_every_setting_is_explained() -> None:
-    """The comment beside a setting is what --help says of it."""
+    """The comment behind a setting is what --help says of it."""
     for method in methods.METHODS.values():
-        for kind in method.config.__mro__[:-1]:
-            for line in inspect.getsource(kind).splitlines():
-                if re.match(r"    \w+: .* = ", line):
-                    assert "  # " in line, f"{kind.__name__}: {line.strip()}"
+        kind = method.settings_type()
+        groups = [kind, *settings.part_types(kind).values()]
+        helps = {name: text for group in groups for name, text in settings.helps(group).items()}
+        for field, _ in settings.setting_fields(kind, method.parts):
+            assert helps.get(field.name), f"{method.name}: {field.name}"
 
 
 @pytest.mark.parametrize(
@@ -362,4 +365,4 @@ def test_every_setting_is_explained() -> None:
     [(0.4, "0 s"), (59.4, "59 s"), (60, "1 min"), (3599, "1 h 00 min"), (11_100, "3 h 05 min")],
 )
 def test_durations_for_people(seconds: float, text: str) -> None:
-    assert cli._duration(seconds) == text
+    assert printing.duration(seconds) == text

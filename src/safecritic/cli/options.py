@@ -1,0 +1,184 @@
+"""Options of the commands, parsed by tyro: a dataclass each, whose comments are the help."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import tyro
+from tyro.conf import DisallowNone, FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
+
+from safecritic import tasks
+from safecritic.agents.settings import flatten
+from safecritic.cli import COMMANDS
+from safecritic.methods import Method, make_config
+
+CONFIG = (DisallowNone, OmitArgPrefixes)
+
+
+def default(text: str) -> Any:
+    """Return the annotation of an option whose default the help shows as `text`."""
+    return arg(help_behavior_hint=f"(default: {text})")
+
+
+def optional(metavar: str, text: str) -> Any:
+    """Return the annotation of an option without a default."""
+    return arg(metavar=metavar, help=text, help_behavior_hint="(optional)")
+
+
+METHOD = arg(metavar="METHOD", help="a method, see `safecritic methods`")
+TASK = arg(
+    metavar="TASK",
+    help="a task, see `safecritic tasks`, or the id of any environment that reports a cost",
+)
+RUN = arg(metavar="RUN", help="folder of the run")
+FILE = arg(metavar="FILE", help="TOML file, or one that is shipped: quick.toml, paper.toml")
+STUDY = arg(metavar="STUDY", help="folder of the study")
+FORMAT = arg(help="png is the last frame with the whole trail; mp4 needs safecritic[video]")
+WANDB = optional(
+    "PROJECT", "project of Weights & Biases to log to as well; needs safecritic[wandb]"
+)
+RAY = optional("ADDRESS", "run on the Ray cluster there, or `local`; needs safecritic[ray]")
+RUN_TITLE, OUTPUT_TITLE = arg(name="run"), arg(name="output")
+
+Flag = Annotated[bool, FlagCreatePairsOff]  # `--x` alone, without `--no-x`
+
+
+@dataclass
+class Nothing:
+    pass
+
+
+@dataclass
+class Run:
+    steps: int = 0  # environment steps in total; the default is enough to solve CarGoal1
+    seed: int = 0  # seed of parameters, exploration, replay and environment
+    paper_defaults: Flag = False  # start from the paper's settings instead of ours
+
+
+@dataclass
+class RunOfAnyMethod(Run):
+    steps: Annotated[int, default("by method")] = 0  # environment steps in total
+
+
+@dataclass
+class Output:
+    out: Annotated[Path | None, default("runs/METHOD-TASK-seedSEED")] = None  # folder of the run
+    overwrite: Flag = False  # replace a run that is already there
+    log_every: int = 1_000  # steps between lines of updates.csv
+    figures_every: int = 5_000  # steps between measurements of the safety critic (AUC, ratio)
+    checkpoint_every: int = 10_000  # steps between checkpoints
+    wandb: Annotated[str | None, WANDB] = None
+
+
+@dataclass
+class Train:
+    method: Annotated[str, Positional, METHOD]
+    task: Annotated[str, Positional, TASK]
+    run: Annotated[RunOfAnyMethod, RUN_TITLE]
+    output: Annotated[Output, OUTPUT_TITLE]
+
+
+@dataclass
+class Resume:
+    resume: Annotated[Path, RUN]
+    steps: Annotated[int | None, default("as planned when it started")] = None  # steps in total
+    wandb: Annotated[str | None, WANDB] = None
+
+
+@dataclass
+class Evaluate:
+    run: Annotated[Path, Positional, RUN]
+    episodes: int = 10  # number of episodes
+    seed: int = 10_000  # episode i starts from this seed + i
+    json: Annotated[Path | None, default("RUN/evaluation.json")] = None  # file of the results
+
+
+@dataclass
+class Show:
+    run: Annotated[Path, Positional, RUN]
+    episodes: int = 1  # number of episodes, a file each
+    seed: int = 10_000  # episode i starts from this seed + i
+    format: Annotated[Literal["gif", "mp4", "png"], FORMAT] = "gif"
+    every: int = 2  # draw every n-th step
+
+
+@dataclass
+class Study:
+    file: Annotated[Path, Positional, FILE]
+    out: Annotated[Path | None, default("studies/NAME")] = None  # folder of the study
+    workers: int = 0  # runs at a time, each on its own core; 0: one per core
+    ray: Annotated[str | None, RAY] = None
+
+
+@dataclass
+class Report:
+    study: Annotated[Path, Positional, STUDY]
+    out: Annotated[Path | None, default("STUDY/report")] = None  # folder of the report
+
+
+# Parsing
+
+
+def given_flags(arguments: Sequence[str]) -> list[str]:
+    """Return the names of the flags among the arguments: `no_screen` for `--no-screen`."""
+    words = [word[2:].partition("=")[0] for word in arguments if word.startswith("--")]
+    return [word.replace("-", "_") for word in words]
+
+
+def wants_help(arguments: Sequence[str]) -> bool:
+    return "-h" in arguments or "--help" in arguments
+
+
+def parse(kind: type, command: str, arguments: list[str], description: str = "") -> Any:
+    """Return the options of a command; refuse unknown flags, print the help and exit if asked."""
+    return tyro.cli(
+        kind,
+        prog=f"safecritic {command}",
+        description=description or COMMANDS[command],
+        args=arguments,
+        config=CONFIG,
+    )
+
+
+# Training
+
+
+class TrainOptions(NamedTuple):
+    task: str
+    run: Run
+    output: Output
+    settings: dict[str, Any]  # by flat name
+
+
+def parse_train(method: Method, arguments: list[str]) -> TrainOptions:
+    """Return the options of `safecritic train METHOD`."""
+    first = next((word for word in arguments[:1] if not word.startswith("-")), "")
+    defaults = make_config(method.name, task_name(first))
+    command = f"train {method.name}"
+    chosen = parse(_train_type(method, defaults), command, arguments, COMMANDS["train"])
+    paper_defaults = chosen.run.paper_defaults
+    right = make_config(method.name, task_name(chosen.task), paper_defaults)
+    if right != defaults:
+        chosen = parse(_train_type(method, right), command, arguments, COMMANDS["train"])
+    chosen.settings.check()
+    return TrainOptions(chosen.task, chosen.run, chosen.output, flatten(chosen.settings))
+
+
+def _train_type(method: Method, settings: Any) -> type:
+    """Return a class of options with the method's settings and these defaults."""
+    kind: Any = type(settings)
+    run = field(default_factory=lambda: Run(steps=method.steps))
+    options: list[Any] = [("task", Annotated[str, Positional, TASK])]
+    options.append(("run", Annotated[Run, RUN_TITLE], run))
+    options.append(("settings", kind, field(default_factory=lambda: settings)))
+    options.append(("output", Annotated[Output, OUTPUT_TITLE]))
+    return make_dataclass("Train", options, kw_only=True)
+
+
+def task_name(task: str) -> str | None:
+    """Return a task's own spelling, by which its cost limit is known; None for others."""
+    try:
+        return tasks.get(task).name
+    except ValueError:
+        return None
