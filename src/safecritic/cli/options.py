@@ -1,5 +1,6 @@
 """Options of the commands, parsed by tyro: a dataclass each, whose comments are the help."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ import tyro
 from tyro.conf import DisallowNone, FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
 
 from safecritic import tasks
-from safecritic.agents.settings import flatten
+from safecritic.agents.settings import Group, flatten, helps, part_types, setting_fields
 from safecritic.cli import COMMANDS
 from safecritic.methods import Method, make_config
 
@@ -132,6 +133,8 @@ def wants_help(arguments: Sequence[str]) -> bool:
 
 def parse(kind: type, command: str, arguments: list[str], description: str = "") -> Any:
     """Return the options of a command; refuse unknown flags, print the help and exit if asked."""
+    if wants_help(arguments):
+        arguments = ["--help"]  # tyro leaves the arguments before it out of the help
     return tyro.cli(
         kind,
         prog=f"safecritic {command}",
@@ -141,39 +144,74 @@ def parse(kind: type, command: str, arguments: list[str], description: str = "")
     )
 
 
-# Training
+# Training: the options of a method, grouped as its settings are
 
 
 class TrainOptions(NamedTuple):
     task: str
     run: Run
     output: Output
-    settings: dict[str, Any]  # by flat name
+    settings: dict[str, Any]  # those that were given, by flat name
 
 
 def parse_train(method: Method, arguments: list[str]) -> TrainOptions:
-    """Return the options of `safecritic train METHOD`."""
-    first = next((word for word in arguments[:1] if not word.startswith("-")), "")
-    defaults = make_config(method.name, task_name(first))
-    command = f"train {method.name}"
-    chosen = parse(_train_type(method, defaults), command, arguments, COMMANDS["train"])
-    paper_defaults = chosen.run.paper_defaults
-    right = make_config(method.name, task_name(chosen.task), paper_defaults)
-    if right != defaults:
-        chosen = parse(_train_type(method, right), command, arguments, COMMANDS["train"])
-    chosen.settings.check()
-    return TrainOptions(chosen.task, chosen.run, chosen.output, flatten(chosen.settings))
+    """Return the options of `safecritic train METHOD`; `--help` shows the defaults in force."""
+    flags = given_flags(arguments)
+    paper_defaults = "paper_defaults" in flags
+    kind = _train_type(method, None, paper_defaults)
+    if wants_help(arguments):
+        kind = _train_type(method, _task_beside_help(kind, arguments), paper_defaults)
+    description = f"Train {method.title} ({method.summary})."
+    chosen = parse(kind, f"train {method.name}", arguments, description)
+    values: dict[str, Any] = {}
+    for group in vars(chosen).values():
+        if dataclasses.is_dataclass(group):
+            values |= vars(group)
+    given = {name.removeprefix("no_") for name in flags}
+    settings = {name: values[name] for name in method.setting_names() if name in given}
+    return TrainOptions(chosen.task, chosen.run, chosen.output, settings)
 
 
-def _train_type(method: Method, settings: Any) -> type:
-    """Return a class of options with the method's settings and these defaults."""
-    kind: Any = type(settings)
+def _train_type(method: Method, task: str | None, paper_defaults: bool) -> type:
+    """Return a class of options: a group for each group of settings, defaults as in force."""
+    defaults = flatten(make_config(method.name, task, paper_defaults))
+    kind = method.settings_type()
+    groups: dict[str, list[Any]] = {}
+    about: dict[str, str | None] = {}
+
+    def add(group: type[Group], name: str, type_: Any, text: str) -> None:
+        option = (name, Annotated[type_, arg(help=text)], defaults[name])
+        groups.setdefault(group.TITLE, []).append(option)
+
+    texts = helps(kind)
+    for setting, group in setting_fields(kind, ()):
+        add(group, setting.name, setting.type, texts.get(setting.name, ""))
+    for name in method.parts:
+        part = part_types(kind)[name]
+        about[part.TITLE] = part.__doc__
+        add(part, name, bool, "use this part")
+        for setting in dataclasses.fields(part):
+            add(part, setting.name, setting.type, helps(part).get(setting.name, ""))
+
     run = field(default_factory=lambda: Run(steps=method.steps))
     options: list[Any] = [("task", Annotated[str, Positional, TASK])]
     options.append(("run", Annotated[Run, RUN_TITLE], run))
-    options.append(("settings", kind, field(default_factory=lambda: settings)))
+    for title, rows in groups.items():
+        group_type = make_dataclass("Group", rows)
+        group_type.__doc__ = about.get(title)
+        options.append((title.replace(" ", "_"), Annotated[group_type, arg(name=title)]))
     options.append(("output", Annotated[Output, OUTPUT_TITLE]))
     return make_dataclass("Train", options, kw_only=True)
+
+
+def _task_beside_help(kind: type, arguments: list[str]) -> str | None:
+    """Return the task in a command that asks for help, if there is one."""
+    words = [word for word in arguments if not wants_help([word])]
+    try:
+        chosen: Any = tyro.cli(kind, args=words, console_outputs=False, config=CONFIG)
+    except SystemExit:
+        return None
+    return task_name(chosen.task)
 
 
 def task_name(task: str) -> str | None:
