@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import tyro
 from tyro.conf import DisallowNone, FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
@@ -12,7 +12,9 @@ from tyro.conf import DisallowNone, FlagCreatePairsOff, OmitArgPrefixes, Positio
 from safecritic import tasks
 from safecritic.agents.settings import Group, flatten, helps, part_types, setting_fields
 from safecritic.cli import COMMANDS
-from safecritic.methods import Method, make_config
+from safecritic.cli.errors import UsageError
+from safecritic.methods import METHODS, Method, make_config
+from safecritic.names import suggest
 
 CONFIG = (DisallowNone, OmitArgPrefixes)
 
@@ -135,6 +137,8 @@ def parse(kind: type, command: str, arguments: list[str], description: str = "")
     """Return the options of a command; refuse unknown flags, print the help and exit if asked."""
     if wants_help(arguments):
         arguments = ["--help"]  # tyro leaves the arguments before it out of the help
+    else:
+        _refuse_unknown(flag_names(kind), arguments)
     return tyro.cli(
         kind,
         prog=f"safecritic {command}",
@@ -142,6 +146,28 @@ def parse(kind: type, command: str, arguments: list[str], description: str = "")
         args=arguments,
         config=CONFIG,
     )
+
+
+def flag_names(kind: type) -> list[str]:
+    """Return the names of the flags of an options class, those of its groups included."""
+    names: list[str] = []
+    for option in dataclasses.fields(kind):
+        annotated = get_origin(option.type) is Annotated
+        type_, *marks = get_args(option.type) if annotated else (option.type,)
+        if isinstance(type_, type) and dataclasses.is_dataclass(type_):
+            names += flag_names(type_)
+        elif Positional not in marks:
+            names.append(option.name)
+            if type_ is bool and FlagCreatePairsOff not in marks:
+                names.append(f"no_{option.name}")
+    return names
+
+
+def _refuse_unknown(known: Sequence[str], arguments: Sequence[str]) -> None:
+    for name in given_flags(arguments):
+        if name not in known:
+            flag, *flags = (x.replace("_", "-") for x in (name, *known))
+            raise UsageError(f"unknown flag --{flag}: {suggest(flag, flags)}")
 
 
 # Training: the options of a method, grouped as its settings are
@@ -161,6 +187,8 @@ def parse_train(method: Method, arguments: list[str]) -> TrainOptions:
     kind = _train_type(method, None, paper_defaults)
     if wants_help(arguments):
         kind = _train_type(method, _task_beside_help(kind, arguments), paper_defaults)
+    else:
+        _refuse_settings_of_others(method, set(flags) - set(flag_names(kind)))
     description = f"Train {method.title} ({method.summary})."
     chosen = parse(kind, f"train {method.name}", arguments, description)
     values: dict[str, Any] = {}
@@ -220,3 +248,16 @@ def task_name(task: str) -> str | None:
         return tasks.get(task).name
     except ValueError:
         return None
+
+
+def _refuse_settings_of_others(method: Method, flags: set[str]) -> None:
+    """Refuse flags of a part or a setting that only other methods have, and name those."""
+    for flag in sorted(flags):
+        name = flag.removeprefix("no_")
+        if any(name in names for names in method.part_fields().values()):
+            make_config(method.name, None, False, **{name: None})  # raises with the reason
+        others = [other.name for other in METHODS.values() if name in other.setting_names()]
+        if others:
+            raise UsageError(
+                f"{method.name} has no setting {name}: use it with {', '.join(others)}"
+            )
