@@ -10,7 +10,7 @@ import tyro
 from tyro.conf import DisallowNone, FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
 
 from safecritic import tasks
-from safecritic.agents.settings import Group, flatten, helps, part_types, setting_fields
+from safecritic.agents.settings import flatten, helps, part_types, setting_fields
 from safecritic.cli import COMMANDS
 from safecritic.cli.errors import UsageError
 from safecritic.methods import METHODS, Method, make_config
@@ -204,28 +204,26 @@ def _train_type(method: Method, task: str | None, paper_defaults: bool) -> type:
     """Return a class of options: a group for each group of settings, defaults as in force."""
     defaults = flatten(make_config(method.name, task, paper_defaults))
     kind = method.settings_type()
-    groups: dict[str, list[Any]] = {}
-    about: dict[str, str | None] = {}
-
-    def add(group: type[Group], name: str, type_: Any, text: str) -> None:
-        option = (name, Annotated[type_, arg(help=text)], defaults[name])
-        groups.setdefault(group.TITLE, []).append(option)
-
-    texts = helps(kind)
-    for setting, group in setting_fields(kind, ()):
-        add(group, setting.name, setting.type, texts.get(setting.name, ""))
+    parts = part_types(kind)
+    about = {part.TITLE: part.__doc__ for part in parts.values()}
+    texts = dict.fromkeys(parts, "use this part")
+    for owner in (kind, *parts.values()):
+        texts |= helps(owner)
+    rows: list[Any] = [(x.name, x.type, group.TITLE) for x, group in setting_fields(kind, ())]
     for name in method.parts:
-        part = part_types(kind)[name]
-        about[part.TITLE] = part.__doc__
-        add(part, name, bool, "use this part")
-        for setting in dataclasses.fields(part):
-            add(part, setting.name, setting.type, helps(part).get(setting.name, ""))
+        part = parts[name]
+        rows.append((name, bool, part.TITLE))
+        rows += [(x.name, x.type, part.TITLE) for x in dataclasses.fields(part)]
+    groups: dict[str, list[Any]] = {}
+    for name, type_, title in rows:
+        option = (name, Annotated[type_, arg(help=texts.get(name, ""))], defaults[name])
+        groups.setdefault(title, []).append(option)
 
     run = field(default_factory=lambda: Run(steps=method.steps))
     options: list[Any] = [("task", Annotated[str, Positional, TASK])]
     options.append(("run", Annotated[Run, RUN_TITLE], run))
-    for title, rows in groups.items():
-        group_type = make_dataclass("Group", rows)
+    for title, settings in groups.items():
+        group_type = make_dataclass("Group", settings)
         group_type.__doc__ = about.get(title)
         options.append((title.replace(" ", "_"), Annotated[group_type, arg(name=title)]))
     options.append(("output", Annotated[Output, OUTPUT_TITLE]))
