@@ -1,0 +1,224 @@
+"""One function per command: parse the options, call the library, print the result.
+
+The library is imported within the commands: `tasks` and `methods` need no JAX.
+"""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from safecritic.cli import options, printing
+from safecritic.cli.errors import FAILED, INTERRUPTED, UsageError, explained
+
+TRAIN_HELP = """\
+Train a method on a task. Its settings: safecritic train METHOD --help
+
+Resume a stopped run: safecritic train --resume RUN"""
+
+
+def train(arguments: list[str]) -> int:
+    """Train a method on a task, or resume a run."""
+    if "resume" in options.given_flags(arguments):
+        return _resume(arguments)
+    if not arguments or options.wants_help(arguments[:1]):
+        options.parse(options.Train, "train", ["--help"], TRAIN_HELP)
+    if arguments[0].startswith("-"):
+        raise UsageError(
+            "name the method first: safecritic train METHOD TASK; `safecritic methods` lists them"
+        )
+    from safecritic import methods
+
+    with explained():
+        method = methods.get(arguments[0])
+        task, run, output, settings = options.parse_train(method, arguments[1:])
+    from safecritic.agent_classes import agent_class
+    from safecritic.api import check_steps
+    from safecritic.run.loop import Intervals
+
+    with explained():
+        name, paper = options.task_name(task), run.paper_defaults
+        config = methods.make_config(method.name, name, paper, **settings)
+        check_steps(run.steps, run.steps, config.warm_up)
+        agent = agent_class(method.name)(task, seed=run.seed, paper_defaults=paper, **settings)
+        every = Intervals(output.log_every, output.critic_every, output.checkpoint_every)
+    folder = f"{method.name}-{agent.environment['task']}-seed{run.seed}".replace("/", "-")
+    out = output.out or Path("runs") / folder
+    return _learn(agent, run.steps, out, output.overwrite, every, output.wandb)
+
+
+def _resume(arguments: list[str]) -> int:
+    chosen = options.parse(options.Resume, "train", arguments, "Resume a stopped run.")
+    from safecritic.api import Agent
+    from safecritic.run.folder import read_config
+    from safecritic.run.loop import Intervals
+
+    with explained():
+        content = read_config(chosen.resume)
+        if "every" not in content:
+            raise UsageError(
+                f"{chosen.resume} is a saved agent, not a run: load it in Python to train it"
+            )
+        agent = Agent.load(chosen.resume)
+        until = chosen.steps or content["steps"]
+        for note in agent.notes:
+            print(f"note: {note}", file=sys.stderr)
+        if until <= agent.num_timesteps:
+            raise UsageError(
+                f"{chosen.resume} already has {agent.num_timesteps} steps: "
+                "give a larger total with --steps to resume it"
+            )
+    steps = until - agent.num_timesteps
+    every = Intervals(**content["every"])
+    return _learn(agent, steps, chosen.resume, False, every, chosen.wandb)
+
+
+def _learn(
+    agent: Any, steps: int, out: Path, overwrite: bool, every: Any, project: str | None
+) -> int:
+    """Train an agent for `steps` more steps in the run folder `out`; return the exit code."""
+    from safecritic.run.callbacks import WandbCallback, WandbError
+    from safecritic.run.checkpoint import CheckpointError
+    from safecritic.run.folder import RunFolderError, prepare
+    from safecritic.run.loop import InterruptedRun, NotFiniteError
+    from safecritic.run.rollouts import WorkerError
+
+    with explained():
+        callback = None if project is None else WandbCallback(project)
+        if agent.run_folder is None:
+            prepare(out, overwrite)
+    resume = f"safecritic train --resume {shlex.quote(str(out))}"
+    if project is not None:
+        resume += f" --wandb {shlex.quote(project)}"
+    first_step = agent.num_timesteps
+    print(f"{agent.method} on {agent.environment['task']}, seed {agent.seed}, in {out}")
+    try:
+        agent.learn(steps, callback, progress_bar=True, out=out, overwrite=overwrite, every=every)
+    except InterruptedRun:
+        print(f"\nstopped at step {agent.num_timesteps:,} and saved; resume with\n  {resume}")
+        return INTERRUPTED
+    except (NotFiniteError, CheckpointError, RunFolderError, WandbError, WorkerError) as error:
+        if agent.num_timesteps == first_step:
+            raise UsageError(str(error)) from error
+        print(f"error: {error}", file=sys.stderr)
+        print(f"  resume from the last good checkpoint with {resume}", file=sys.stderr)
+        return FAILED
+    printing.print_summary(agent.summary(), out)
+    return 0
+
+
+def evaluate(arguments: list[str]) -> int:
+    """Evaluate a trained policy without exploration; write a table, a JSON file and a figure."""
+    chosen = options.parse(options.Evaluate, "evaluate", arguments)
+    from safecritic.api import Agent
+
+    with explained():
+        agent = Agent.load(chosen.run)
+        evaluation = agent.evaluate(chosen.episodes, chosen.seed)
+        target = chosen.json or chosen.run / "evaluation.json"
+        evaluation.save(target)
+    from safecritic.evaluation.critic_figure import draw_critic
+
+    printing.print_evaluation(evaluation, agent)
+    title = f"{agent.method} on {agent.environment['task']}: the safety critic, {chosen.episodes}"
+    figure = draw_critic(
+        evaluation, agent.config.gamma, f"{title} episodes", target.with_name(f"{target.stem}.png")
+    )
+    print(f"written to {target}" + (f" and {figure}" if figure else ""))
+    return 0
+
+
+def show(arguments: list[str]) -> int:
+    """Film episodes of a trained policy from above and plot its learning curves."""
+    chosen = options.parse(options.Show, "show", arguments)
+    from safecritic.api import Agent, make_env
+    from safecritic.run.curves import draw_curves
+
+    with explained():
+        agent = Agent.load(chosen.run)
+        if (chosen.run / "episodes.csv").is_file():
+            print(draw_curves(chosen.run))
+        if agent.environment["id"] is None:
+            raise UsageError(
+                f"{chosen.run} was trained on an environment without an id, "
+                "which cannot be made again: film it in Python"
+            )
+        env, _ = make_env(agent.environment["id"])
+        if not hasattr(env.unwrapped, "draw"):
+            raise UsageError(f"{agent.environment['task']} cannot be drawn: only curves were made")
+        from safecritic.tasks.drawing import record_episode
+
+        for number in range(chosen.episodes):
+            path = chosen.run / f"episode-{number}.{chosen.format}"
+            seed = chosen.seed + number
+            record_episode(env, agent.policy(seed=seed), path, seed, every=chosen.every)
+            print(path)
+    return 0
+
+
+def study(arguments: list[str]) -> int:
+    """Run the grid of a study file, or what is left of it; print its table."""
+    chosen = options.parse(options.Study, "study", arguments)
+    from safecritic.study import driver, grid, ray
+
+    with explained():
+        path = grid.find(chosen.file)
+        jobs = grid.read(path)
+        if chosen.workers < 0:
+            raise UsageError(f"workers must be >= 0, got {chosen.workers} (--workers)")
+        out = chosen.out or Path("studies") / path.stem
+        table = printing.StudyTable(len(jobs))
+        print(f"{len(jobs)} runs of {path.name}, in {out}")
+        again = f"safecritic study {shlex.quote(str(chosen.file))} --out {shlex.quote(str(out))}"
+        if chosen.ray is not None:
+            again += f" --ray {shlex.quote(chosen.ray)}"
+        try:
+            with table:
+                if chosen.ray is None:
+                    runs = driver.run(out, jobs, path.name, chosen.workers, table.show)
+                else:
+                    runs = ray.run(out, jobs, path.name, chosen.ray, table.show)
+        except KeyboardInterrupt:
+            print(f"\nstopped; the runs are saved. Resume with\n  {again}")
+            return INTERRUPTED
+    failed = [run for run in runs if run.state == "failed"]
+    for run in failed:
+        print(f"failed: {run.job.name}: {run.error}", file=sys.stderr)
+        print(f"  traceback: {out / 'runs' / run.job.name / 'error.txt'}", file=sys.stderr)
+    printing.print_study(out)
+    print(f"{len(runs) - len(failed)} of {len(runs)} runs are done")
+    print(f"make a page of it: safecritic report {shlex.quote(str(out))}")
+    return FAILED if failed else 0
+
+
+def report(arguments: list[str]) -> int:
+    """Build a page of tables and figures of a study."""
+    chosen = options.parse(options.Report, "report", arguments)
+    from safecritic.report.build import build
+
+    with explained(), printing.progress("figures") as advance:
+        page = build(chosen.study, chosen.out, advance)
+    print(f"{page}: open it in a browser; tables and figures are beside it")
+    return 0
+
+
+def tasks(arguments: list[str]) -> int:
+    """List the tasks."""
+    options.parse(options.Nothing, "tasks", arguments)
+    from safecritic.tasks import TASKS
+
+    rows = [(t.name, t.summary, t.cost, f"{t.cost_limit:g}") for t in TASKS.values()]
+    printing.print_table(("task", "what to do", "cost", "limit"), rows)
+    print("Any Gymnasium environment that reports a cost works as well, by its id.")
+    return 0
+
+
+def methods(arguments: list[str]) -> int:
+    """List the methods."""
+    options.parse(options.Nothing, "methods", arguments)
+    from safecritic.methods import METHODS
+
+    rows = [(m.name, m.title, m.summary) for m in METHODS.values()]
+    printing.print_table(("method", "paper's name", "what it is"), rows)
+    print("The settings of a method: safecritic train METHOD --help")
+    return 0

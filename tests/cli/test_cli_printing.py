@@ -1,0 +1,43 @@
+"""Durations and tables for people; every logged number explained in the documentation."""
+
+import re
+
+import pytest
+
+from helpers.commands import TESTS
+from safecritic import methods
+from safecritic.agents.interface import EnvSpec
+from safecritic.cli import printing
+from safecritic.run import compiled as off_policy
+from safecritic.run import on_policy
+from safecritic.run.folder import CRITIC_COLUMNS, EPISODE_COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.4, "59 s"), (60, "1 min"), (3599, "1 h 00 min"), (11_100, "3 h 05 min")],
+)
+def test_durations_for_people(seconds: float, text: str) -> None:
+    assert printing.duration(seconds) == text
+
+
+def test_a_table_leaves_out_columns_without_values(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [("a", "-", printing.number(1234.567)), ("b", "-", printing.number(None))]
+    printing.print_table(("name", "absent", "value"), rows, "title")
+    title, header, _, first, second = filter(str.strip, capsys.readouterr().out.splitlines())
+    assert title == "title"
+    assert header.split() == ["name", "value"]
+    assert (first.split(), second.split()) == (["a", "1,234.57"], ["b", "-"])
+
+
+def test_every_logged_number_is_explained() -> None:
+    text = (TESTS.parent / "docs" / "metrics.md").read_text()
+    explained = set(re.findall(r"^\| `([^`]+)`", text, re.MULTILINE))
+    names = {f"episode/{name}" for name in EPISODE_COLUMNS} | set(CRITIC_COLUMNS)
+    names |= {"step", "time/steps_per_second"}
+    for method in methods.METHODS.values():
+        config = methods.make_config(method.name)
+        compile_agent = (on_policy if method.on_policy else off_policy).compile_agent
+        names |= set(compile_agent(method.load_agent(), config, EnvSpec(4, 2)).metrics)
+    assert names - explained == set()
+    assert explained - names == set()

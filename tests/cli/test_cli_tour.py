@@ -1,0 +1,33 @@
+"""All commands on one of the package's own tasks."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers.commands import assert_same_run, start
+from safecritic import cli
+
+
+@pytest.mark.slow
+def test_a_tour_on_a_real_task(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--hidden", "16", "16", "--learning-starts", "100", "--buffer-size", "500"]
+    assert cli.main(["train", "sc", "CarGoal1", "--steps", "1100", *flags]) == 0
+    run = Path("runs/sc-CarGoal1-seed0")
+    assert json.loads((run / "config.json").read_text())["config"]["cost_limit"] == 1.0
+    resumed = start("train", "--resume", str(run), "--steps", "1300", cwd=there)
+    assert resumed.wait(timeout=120) == 0
+    whole = ["train", "sc", "CarGoal1", "--steps", "1300", "--out", "whole", *flags]
+    assert cli.main(whole) == 0
+    capsys.readouterr()
+    assert_same_run(run, Path("whole"))
+    assert cli.main(["show", str(run), "--episodes", "1", "--every", "100"]) == 0
+    assert (run / "episode-0.gif").read_bytes()[:4] == b"GIF8"
+    assert cli.main(["evaluate", str(run), "--episodes", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "AUC of Q_C" in text
+    assert (run / "evaluation.png").read_bytes()[:4] == b"\x89PNG"
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    (row,) = evaluation["episodes"]
+    assert row["contacts"] == pytest.approx(row["cost"] / 0.2)
+    assert row["hazard_distance_min"] <= row["hazard_distance_mean"]
