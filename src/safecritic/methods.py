@@ -9,21 +9,13 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from safecritic.agents import settings as settings_
 from safecritic.agents.settings import Settings
 from safecritic.names import suggest
+from safecritic.style import Style
 from safecritic.tasks.registry import TASKS
-
-
-class Style(NamedTuple):
-    """How a method looks in every figure."""
-
-    colour: str
-    dash: str = "solid"  # solid, dash, dot, dashdot
-    marker: str = "circle"  # circle, square, diamond, triangle, cross
-    width: float = 1.8
 
 
 @dataclass(frozen=True)
@@ -119,6 +111,8 @@ def safety_critic(
     )
 
 
+# Colours are those of Okabe and Ito, which stay apart for the common kinds of colour blindness; dash
+# and marker are for print without colours.
 _TABLE = (
     Method(
         "ddpg",

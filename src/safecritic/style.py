@@ -30,20 +30,7 @@ class Style(NamedTuple):
 PLAIN = Style(INK)
 LIMIT = Style(INK, "dash", width=1.2)
 
-# The colours of Okabe and Ito, which stay apart for the common kinds of colour blindness; dash and
-# marker are for print without colours.
-STYLES = {
-    "ddpg": Style("#8c8c8c", "dot", "circle"),
-    "pid-lag": Style("#56b4e9", "dashdot", "square"),
-    "cpo": Style("#0072b2", "dash", "diamond"),
-    "rcpo": Style("#cc79a7", "dot", "triangle"),
-    "sc": Style("#e69f00", "dashdot", "square"),
-    "csc": Style("#d55e00", "dash", "diamond"),
-    "usc-nr": Style("#009e73", "solid", "triangle"),
-    "usc": Style("#000000", "solid", "circle", 2.4),
-}
-
-# in turn for methods without a look of their own: colours and markers that none above combines
+# In turn for methods without a look of their own: what no method of the table combines.
 _SPARE_COLOURS = ("#7b4fa3", "#8c564b", "#b8a800", "#1b7837", "#e7298a", "#4d4dff")
 _SPARE = itertools.cycle(
     Style(colour, dash, marker)
@@ -55,4 +42,7 @@ _SPARE = itertools.cycle(
 @functools.cache
 def method_style(name: str) -> Style:
     """Return the look of a method, the same wherever it is drawn; a spare one if it has none."""
-    return STYLES.get(name) or next(_SPARE)
+    from safecritic.methods import METHODS  # the table needs `Style` first
+
+    row = METHODS.get(name)
+    return (row and row.style) or next(_SPARE)

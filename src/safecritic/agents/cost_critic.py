@@ -32,14 +32,14 @@ class CostCriticSettings(OffPolicySettings):
     TITLE: ClassVar[str] = "safety critic"
 
     costly_share: float = 0.25  # share of a batch drawn among transitions with cost > 0; paper: 0
-    safety_critics: Literal[1, 2] = 1  # networks of Q_C; of two the larger is the target
+    safety_critics: Literal[1, 2] = 1  # networks of Q_C; of two, the larger value is the target
     safety_value: Literal["max", "mean"] = "max"  # how two networks become one Q_C
     safety_output: Output = "clipped"  # what keeps Q_C from being negative; paper: linear
     output_sharpness: float = 5.0  # sharpness of softplus and bounded; not in the paper
     safety_lr: float = 1e-3  # step size of Q_C
-    safety_tau: float = 5e-3  # rate at which its target follows
+    safety_tau: float = 5e-3  # rate at which the target of Q_C follows
     safety_n_step: int = 5  # steps of cost in a target; paper: 1
-    sharpening: float = 8.0  # power of inputs that are a closeness (lidars); paper: 1
+    sharpening: float = 8.0  # power applied to closeness inputs (lidars); paper: 1
     sharpening_gain: float = 0.3  # factor of all other inputs, if there is sharpening
 
     def check(self) -> None:

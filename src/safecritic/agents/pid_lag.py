@@ -46,7 +46,7 @@ class PIDLagSettings(CostCriticSettings):
     derivative_delay: int = 10  # episodes over which the rise is taken; its authors' code
     integral_max: float = 100.0  # largest integral
     multiplier_init: float = 0.0  # integral at the start
-    rescale_actor_loss: bool = True  # divide by 1 + multiplier
+    rescale_actor_loss: bool = True  # divide the actor's loss by 1 + multiplier
 
     def check(self) -> None:
         super().check()

@@ -36,7 +36,7 @@ class RCPOSettings(OffPolicySettings):
     TITLE: ClassVar[str] = "multiplier"
 
     multiplier_init: float = 0.0  # first weight of the cost in the reward; its paper's
-    multiplier_lr: float = 1e-3  # per episode and unit of cost above the limit
+    multiplier_lr: float = 1e-3  # step size of the multiplier, per episode
     multiplier_max: float = 100.0  # largest multiplier: its projection
 
     def check(self) -> None:

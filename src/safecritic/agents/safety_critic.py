@@ -72,8 +72,8 @@ class SafetyCriticSettings(CostCriticSettings):
     multiplier_init: float = 0.5  # first weight of Q_C in the actor's loss; paper: 1
     multiplier_lr: float = 1e-3  # step per episode and unit of cost above the limit
     kl_weight: float = 1e-3  # weight of the distance to the lagging actor; paper: 1e-6, its delta
-    kl_sigma: float = 0.2  # spread of the Gaussians: the exploration noise's
-    rescale_actor_loss: bool = False  # divide by 1 + multiplier
+    kl_sigma: float = 0.2  # spread of both policies in that distance
+    rescale_actor_loss: bool = False  # divide the actor's loss by 1 + multiplier
 
     conservative: Conservative | None = None
     influence: Influence | None = None

@@ -46,7 +46,7 @@ class Settings(Group):
     critic_lr: float = 1e-3  # step size of the reward critic
     batch_size: int = 64  # samples per update
     cost_limit: float = 1.0  # budget: undiscounted cost of an episode
-    observation_scaling: Literal["running", "none"] = "running"  # by mean and spread; paper: none
+    observation_scaling: Literal["running", "none"] = "running"  # of inputs; paper: none
 
     @property
     def warm_up(self) -> int:
@@ -81,7 +81,7 @@ class OffPolicySettings(Settings):
     learning_starts: int = 1_000  # random steps before the first update; the paper gives no value
     actor_lr: float = 3e-4  # step size of the actor; paper: 2e-3
     noise_sigma: float = 0.2  # spread of the Ornstein-Uhlenbeck exploration noise
-    noise_theta: float = 0.15  # its pull to 0; DDPG's value, the paper gives none
+    noise_theta: float = 0.15  # pull of that noise to 0; the paper gives no value
     n_step: int = 1  # steps of reward in a target
     costly_share: float = 0.0  # share of a batch drawn among transitions with cost > 0
 

@@ -41,11 +41,11 @@ class Conservative(Part):
 
     conservative_form: Form = "band"  # form of the margin; paper: printed
     conservative_weight: float = 5e-3  # weight of the term; paper: 1e-3, reading its alpha as this
-    conservative_gradient: Literal["sampled", "exact"] = "sampled"  # the same in expectation
-    conservative_share: float = 0.5  # share of the states, drawn by caution; paper: 1 (all)
+    conservative_gradient: Literal["sampled", "exact"] = "sampled"  # equal in expectation
+    conservative_share: float = 0.5  # share of the states used, drawn by caution; paper: 1
     push_data: bool = False  # push the data's own value down as well; paper: True
     alternatives: int = 8  # other actions per state, m; the paper gives no value
-    alternatives_from: Literal["uniform", "policy"] = "uniform"  # box, or around the policy
+    alternatives_from: Literal["uniform", "policy"] = "uniform"  # box, or near the policy
     alternatives_spread: float = 0.2  # spread of the noise around the policy, for "policy"
     sigma_epsilon: float = 1e-2  # eps beside sigma; the paper gives no value
 

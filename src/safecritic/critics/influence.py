@@ -34,10 +34,10 @@ class Influence(Part):
 
     reference: Literal["replay", "batch"] = "replay"  # what Eq. 1 compares with; paper: batch
     damping: float = 1e-6  # d of Eq. 1, for the reference "batch"
-    replay_damping: float = 1e-3  # the same relative to the mean curvature, for "replay"
+    replay_damping: float = 1e-3  # damping relative to the mean curvature, for "replay"
     curvature_decay: float = 0.999  # decay of the running curvature, per update
-    curvature_every: int = 4  # updates between two batches it learns from
-    curvature_refresh: int = 50  # updates between two factorisations
+    curvature_every: int = 4  # updates between two batches added to the curvature
+    curvature_refresh: int = 50  # updates between two factorisations of the curvature
 
     def check(self) -> None:
         super().check()

@@ -16,16 +16,16 @@ class Refinement(Part):
 
     TITLE: ClassVar[str] = "refinement"
 
-    refine_target: Literal["bellman", "cost"] = "bellman"  # of the neighbours; paper: one-step cost
-    refine_top: int = 8  # samples refined, n
-    refine_neighbours: int = 5  # of each, K
+    refine_target: Literal["bellman", "cost"] = "bellman"  # what neighbours give; paper: cost
+    refine_top: int = 8  # number of samples refined, n
+    refine_neighbours: int = 5  # number of neighbours of each sample, K
     refine_lr: float = 1e-3  # step size of Eq. 10
-    refine_clip: float = 1.0  # longest gradient; paper: 0, no limit
+    refine_clip: float = 1.0  # largest norm of the gradient; 0: no limit; paper: 0
     refine_beta: float = 1.0  # weight of the distance to the target critic in Eq. 9
-    refine_epsilon: float = 1e-2  # distance up to which that costs nothing
+    refine_epsilon: float = 1e-2  # distance to the target critic that is free in Eq. 9
     refine_confident: bool = True  # leave out neighbours that are among the n uncertain samples
-    refine_block: int = 256  # candidates: a random block of the replay buffer
-    refine_reach: int = 8  # and this many rows on either side of the sample
+    refine_block: int = 256  # rows searched for neighbours: a random block of the replay
+    refine_reach: int = 8  # rows on either side of the sample, searched as well
 
     def check(self) -> None:
         super().check()

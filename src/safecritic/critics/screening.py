@@ -18,8 +18,8 @@ class Screen(Part):
     TITLE: ClassVar[str] = "screen"
 
     tolerance: float = 3.0  # Q_C above which an action is screened; paper: 0.3
-    screen_candidates: int = 16  # actions tried, N; the paper gives no value
-    screen_from: Literal["ou", "uniform"] = "ou"  # around the action, or over the box
+    screen_candidates: int = 16  # number of actions tried, N; the paper gives no value
+    screen_from: Literal["ou", "uniform"] = "ou"  # near the action, or over the box
     screen_spread: float = 0.2  # spread of the noise around the action
 
     def check(self) -> None:
