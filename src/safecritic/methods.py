@@ -111,8 +111,8 @@ def safety_critic(
     )
 
 
-# Colours are those of Okabe and Ito, which stay apart for the common kinds of colour blindness; dash
-# and marker are for print without colours.
+# Colours of Okabe and Ito, which stay apart for the common kinds of colour blindness; dash and
+# marker are for print without colours.
 _TABLE = (
     Method(
         "ddpg",
