@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from test_car_parity import TASKS, layout_of, put, recordings, state_of
 
 import safecritic
-from safecritic.tasks.car.env import CarTask, lidar
+from safecritic.tasks.car.env import CarTask
 from safecritic.tasks.car.gremlins import _course, course_at, offset_at
-from safecritic.tasks.car.layout import PlacementError, RandomStream, sample_layouts
+from safecritic.tasks.car.lidar import lidar
+from safecritic.tasks.car.placement import PlacementError, RandomStream, sample_layouts
 
 NAMES = list(TASKS.values())
 
@@ -329,7 +330,7 @@ def test_a_wrong_layout_is_refused_and_the_environment_lives_on(name, spoil, mes
     ("state", "message"),
     [
         ({"qpos": np.zeros(3)}, r"state\['qpos'\] must have shape \(20,\)"),
-        ({"qpos": np.zeros(20)}, "not a rotation"),
+        ({"qpos": np.zeros(20)}, "must be a rotation"),
         ({"qvel": np.full(17, np.nan)}, "finite"),
         ({"time": -1.0}, "time.*>= 0"),
         ({"speed": 1.0}, "unknown keys"),

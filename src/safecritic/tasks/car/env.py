@@ -15,10 +15,9 @@ the fifteen NumPy calls it replaces (19 against 45 microseconds for the lidars).
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import mujoco
@@ -26,73 +25,37 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from safecritic.tasks.car.gremlins import Gremlins
-from safecritic.tasks.car.layout import (
-    GOAL_RADIUS,
-    HAZARD_RADIUS,
-    MAX_LAYOUTS,
-    Arena,
-    Layout,
-    PlacementError,
-    RandomStream,
-    check_button,
-    check_layout,
-    sample_goal,
-    sample_layout,
-    sample_layouts,
-)
+from safecritic.tasks.car.layout import GOAL_RADIUS, HAZARD_RADIUS, Layout, check_start
+from safecritic.tasks.car.lidar import BINS, lidar, rotation_matrix
 from safecritic.tasks.car.model import (
     BUTTON_HEIGHT,
     CAR_FREE,
     CAR_NQ,
     CAR_NV,
-    GREMLIN_COLOUR,
     SUBSTEPS,
     VASE_HEIGHT,
     build_model,
     car_pose,
 )
-from safecritic.tasks.common import (
-    NOT_RESET,
-    RUNNING,
-    MujocoTask,
-    check_action,
-    check_array,
-    check_options,
+from safecritic.tasks.car.pictures import add_geoms, scene_now
+from safecritic.tasks.car.placement import (
+    MAX_LAYOUTS,
+    PlacementError,
+    RandomStream,
+    does_not_fit,
+    sample_goal,
+    sample_layout,
+    sample_layouts,
 )
-from safecritic.tasks.drawing import Scene, draw_scene
+from safecritic.tasks.car.rules import ARENAS, DEAD_TIME, RULES, VASE_SPEED
+from safecritic.tasks.common import NOT_RESET, RUNNING, MujocoTask, check_action
+from safecritic.tasks.drawing import draw_scene
 
-ARENAS = {
-    "CarGoal1": Arena(extent=1.5, goal_keepout=0.305, hazards=8, vases=1),
-    "CarGoal2": Arena(extent=2.0, goal_keepout=0.305, hazards=10, vases=10),
-    "CarButton1": Arena(extent=1.5, goal_keepout=0.4, hazards=4, buttons=4, gremlins=4),
-    "CarButton2": Arena(extent=1.8, goal_keepout=0.4, hazards=8, buttons=4, gremlins=6),
-}
-
-BINS = 16
-LIDAR_RANGE = 3.0
 SENSORS = 15  # accelerometer, velocimeter, gyro, magnetometer, ball velocity: 3 each
 FIRST_LIDAR = SENSORS + 9  # then the ball's rotation matrix
 FIRST_BOX_BODY, FIRST_BOX_GEOM = 5, 9  # after the world's and the car's own
-DEAD_TIME = 10  # steps after a press in which wrong buttons are free and unseen
-VASE_SPEED = 1e-4  # m/s from which a vase counts as moving
 TOUCHING = 0.5  # m between origins beyond which the car cannot touch anything
 LARGEST_NUMBER = 1e6  # m, m/s, m/s2; what is beyond has diverged
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What differs between the variants."""
-
-    distance: float  # reward for each metre nearer
-    bonus: float  # reward for arriving
-    cost: float | None  # for each contact; None: 0 or 1, Safety Gymnasium's parts
-    endless: bool  # a new goal instead of the end
-
-
-RULES = {
-    "benchmark": Rules(distance=3.0, bonus=3.0, cost=0.2, endless=False),
-    "original": Rules(distance=1.0, bonus=1.0, cost=None, endless=True),
-}
 
 
 class CarTask(MujocoTask):
@@ -148,7 +111,7 @@ class CarTask(MujocoTask):
         self.cost_max = 1.0 if self.rules.cost is None else self.rules.cost * most
         self.first_timer = int(button_timer)
 
-        self.kinds = _kinds(arena)
+        self.kinds = arena.kinds
         counts = [1 if kind == "goal" else getattr(arena, kind) for kind in self.kinds]
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
         self._slices = {
@@ -200,7 +163,7 @@ class CarTask(MujocoTask):
         state has any of qpos, qvel, time, goal, goal_button, button_timer. Both have the form of
         `env.unwrapped.layout` and `env.unwrapped.state`.
         """
-        layout, state = self._check_options(options)
+        layout, state = check_start(self.arena, options, self.model.nq, self.model.nv)
         super().reset(seed=seed)
         if seed is not None or self._stream is None:
             chosen = int(self.np_random.integers(2**31)) if seed is None else seed % 2**32
@@ -215,29 +178,6 @@ class CarTask(MujocoTask):
         self._nearest = self._hazard_distance()
         return self._begin(obs), {"hazard_distance": self._nearest}
 
-    def _check_options(self, options: dict[str, Any] | None) -> tuple[Layout | None, dict]:
-        keys = ["agent", "goal", *self.arena.counts]
-        states = ["qpos", "qvel", "time", "goal"]
-        if self.arena.buttons:
-            keys, states = [*keys, "goal_button"], [*states, "goal_button", "button_timer"]
-        given, state = check_options(options, keys, states)
-        layout = None
-        if options and options.get("layout") is not None:
-            layout = check_layout(self.arena, given)
-        for name, shape in (("qpos", (self.model.nq,)), ("qvel", (self.model.nv,)), ("goal", (2,))):
-            if name in state:
-                state[name] = check_array(f"state[{name!r}]", state[name], shape)
-        for name in ("time", "button_timer"):
-            if name in state and not 0 <= float(state[name]) < math.inf:
-                raise ValueError(f"state[{name!r}] must be >= 0, got {state[name]!r}")
-        if "goal_button" in state:
-            state["goal_button"] = check_button(self.arena, state["goal_button"])
-        if "qpos" in state:
-            for start in (3, 9, *range(CAR_NQ + 3, self.model.nq, 7)):
-                if not np.linalg.norm(state["qpos"][start : start + 4]) > 1e-6:
-                    raise ValueError(f"state['qpos'][{start}:{start + 4}] is not a rotation")
-        return layout, state
-
     def _new_layout(self) -> Layout:
         assert self._stream is not None
         if self.placement == "stream":
@@ -249,10 +189,7 @@ class CarTask(MujocoTask):
             self._pool = sample_layouts(self.arena, self.np_random, self._attempts)
             tried += self._attempts
             self._attempts = 256  # many at once are cheaper for each
-        raise PlacementError(
-            f"no layout of {self.task} found in an arena of +-{self.arena.extent} m; "
-            "make it larger (extent=)"
-        )
+        raise PlacementError(does_not_fit(self.arena))
 
     def _start(self, state: Mapping[str, Any]) -> None:
         """Put every body where the layout, then the state, has it."""
@@ -501,58 +438,23 @@ class CarTask(MujocoTask):
         """Metres from the car's origin to the edge of the nearest hazard; negative inside."""
         return min(self._distances[self._hazards]) - HAZARD_RADIUS
 
-    # ---------------------------------------------------------------- scene
+    # ---------------------------------------------------------------- pictures
+
+    @property
+    def position(self) -> np.ndarray:
+        """The car's x and y, for the trail in drawings."""
+        return self._position[:2].copy()
 
     def draw(
         self, trail: Any = (), trail_cost: Any = (), caption: str = "", size: int = 480
     ) -> np.ndarray:
-        """The scene from above, without OpenGL."""
-        poses = {kind: self._box_poses() for kind in ("vases", "gremlins") if kind in self.kinds}
-        goal_button = self._goal_button if self.arena.buttons else None
-        rotation = self._rotation
-        scene = Scene(
-            extent=self.arena.extent,
-            agent=(*self._position[:2], math.atan2(rotation[1, 0], rotation[0, 0])),
-            goal=None if self.arena.buttons else self._points[self._goal_row],
-            hazards=self._points[self._hazards],
-            vases=poses.get("vases", ()),
-            buttons=self._layout.get("buttons", ()),
-            goal_button=goal_button,
-            gremlins=poses.get("gremlins", ()),
-            gremlin_centres=None if self._gremlins is None else self._gremlins.centres[:, :2],
-            trail=trail,
-            trail_cost=trail_cost,
-            caption=caption,
-        )
-        return draw_scene(scene, size)
-
-    @property
-    def position(self) -> np.ndarray:
-        """x and y of the car, for the trail in drawings."""
-        return self._position[:2].copy()
-
-    def _box_poses(self) -> np.ndarray:
-        """x, y and rotation about z of vases or gremlins."""
-        boxes = self.state["qpos"][CAR_NQ:].reshape(-1, 7)
-        w, x, y, z = boxes[:, 3:].T
-        turn = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-        return np.column_stack([boxes[:, :2], turn])
+        """Draw the scene from above, without OpenGL."""
+        return draw_scene(scene_now(self, trail, trail_cost, caption), size)
 
     def _decorate(self, scene: mujoco.MjvScene) -> None:
-        """What is not in the model, or not where the model has it: goal, hazards, gremlins."""
-        hazard, goal = (0.0, 0.45, 0.7, 0.45), (0.0, 0.62, 0.45, 0.45)
-        cylinder, box = mujoco.mjtGeom.mjGEOM_CYLINDER, mujoco.mjtGeom.mjGEOM_BOX
-        for x, y in self._points[self._hazards]:
-            _add_geom(scene, cylinder, (HAZARD_RADIUS, 0.01, 0.0), (x, y, 0.02), hazard)
-        size, height = ((0.2, 0.1, 0.0), 0.11) if self.arena.buttons else ((0.3, 0.15, 0.0), 0.16)
-        _add_geom(scene, cylinder, size, (*self._points[self._goal_row], height), goal)
-        if self._gremlins is not None:
-            qpos, _ = self._gremlins.poses()
-            colour = tuple(float(v) for v in GREMLIN_COLOUR.split())
-            for pose in qpos[self._gremlins.parked]:
-                matrix = np.empty(9)
-                mujoco.mju_quat2Mat(matrix, pose[3:])
-                _add_geom(scene, box, (0.1, 0.1, 0.1), pose[:3], colour, matrix)
+        add_geoms(self, scene)
+
+    # ---------------------------------------------------------------- layout and state
 
     @property
     def layout(self) -> Layout:
@@ -656,84 +558,3 @@ def _unstack(checkpoint: Mapping[str, np.ndarray], prefix: str) -> Layout:
 def _plain(layout: Layout) -> Layout:
     """The goal button as a plain number again."""
     return {k: int(v) if k == "goal_button" else np.array(v) for k, v in layout.items()}
-
-
-def lidar(
-    points: list[tuple[float, float]],
-    starts: list[int],
-    position: list[float],
-    rotation: list[float],
-) -> list[float]:
-    """Lidars of all kinds, 16 bins each in [0, 1]; the nearest object wins a bin.
-
-    Kind k are the points (on the floor) from starts[k] to starts[k + 1]. An object counts fully in
-    its own bin and in the two beside it by its place within its own.
-    """
-    x0, y0, z0 = position
-    r00, r01, _, r10, r11, _, r20, r21, _ = rotation
-    lift_x, lift_y = z0 * r20, z0 * r21  # the car's own height, seen through its tilt
-    hypot, atan2, per_radian = math.hypot, math.atan2, BINS / (2 * math.pi)
-    lidars = []
-    for start, stop in itertools.pairwise(starts):
-        bins = [0.0] * BINS
-        for x, y in points[start:stop]:
-            dx, dy = x - x0, y - y0
-            ego_x, ego_y = dx * r00 + dy * r10 - lift_x, dx * r01 + dy * r11 - lift_y
-            value = 1.0 - hypot(ego_x, ego_y) / LIDAR_RANGE
-            if value <= 0.0:
-                continue
-            angle = atan2(ego_y, ego_x) * per_radian
-            own = math.floor(angle)
-            after = (angle - own) * value
-            before = value - after
-            own %= BINS
-            if value > bins[own]:
-                bins[own] = value
-            if before > bins[own - 1]:
-                bins[own - 1] = before
-            own = own + 1 if own < BINS - 1 else 0
-            if after > bins[own]:
-                bins[own] = after
-        lidars += bins
-    return lidars
-
-
-def rotation_matrix(w: float, x: float, y: float, z: float) -> tuple[float, ...]:
-    """Of a unit quaternion, row by row."""
-    return (
-        w * w + x * x - y * y - z * z,
-        2 * (x * y - w * z),
-        2 * (x * z + w * y),
-        2 * (x * y + w * z),
-        w * w - x * x + y * y - z * z,
-        2 * (y * z - w * x),
-        2 * (x * z - w * y),
-        2 * (y * z + w * x),
-        w * w - x * x - y * y + z * z,
-    )
-
-
-def _add_geom(
-    scene: mujoco.MjvScene, kind: Any, size: Any, position: Any, colour: Any, matrix: Any = None
-) -> None:
-    if scene.ngeom >= scene.maxgeom:
-        return
-    matrix = np.eye(3).ravel() if matrix is None else matrix
-    mujoco.mjv_initGeom(
-        scene.geoms[scene.ngeom],
-        int(kind),
-        np.array(size, dtype=float),
-        np.array(position, dtype=float),
-        matrix,
-        np.array(colour, dtype=np.float32),
-    )
-    scene.ngeom += 1
-
-
-def _kinds(arena: Arena) -> tuple[str, ...]:
-    """Kinds of object in the order of their lidars."""
-    return (
-        ("buttons", "goal", "hazards", "gremlins")
-        if arena.buttons
-        else ("goal", "hazards", "vases")
-    )

@@ -5,21 +5,15 @@ the other sensors of a car at rest depend on its heading alone and are read off 
 for each; contacts with solid things come from MuJoCo's own collision test, for poses near one.
 """
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import mujoco
 import numpy as np
 
-from safecritic.tasks.car.env import (
-    BINS,
-    FIRST_LIDAR,
-    HAZARD_RADIUS,
-    LIDAR_RANGE,
-    TOUCHING,
-    CarTask,
-)
+from safecritic.tasks.car.env import FIRST_LIDAR, TOUCHING, CarTask
+from safecritic.tasks.car.layout import HAZARD_RADIUS
+from safecritic.tasks.car.lidar import lidar_at
 from safecritic.tasks.car.model import CAR_FREE, CAR_NV, car_pose
 
 FAR = 1e3  # m: where nothing else is
@@ -36,28 +30,11 @@ def observations(env: CarTask, poses: np.ndarray) -> np.ndarray:
             mujoco.mj_forward(env.model, env.data)
             found[which == number, :FIRST_LIDAR] = env._observe()[:FIRST_LIDAR]
     points = np.array(env._points)
-    lidars = [lidar(points[env._slices[kind]], poses) for kind in env.kinds]
+    lidars = [lidar_at(points[env._slices[kind]], poses) for kind in env.kinds]
     if env._timer and env.arena.buttons:
         lidars[0][:] = 0.0  # unseen in the dead time
     found[:, FIRST_LIDAR:] = np.concatenate(lidars, axis=1)
     return found
-
-
-def lidar(points: np.ndarray, poses: np.ndarray) -> np.ndarray:
-    """`car.lidar` of one kind of object for many poses of a level car: (N, BINS)."""
-    offset = points[None] - poses[:, None, :2]
-    cosine, sine = np.cos(poses[:, 2:]), np.sin(poses[:, 2:])
-    ahead = offset[..., 0] * cosine + offset[..., 1] * sine
-    left = -offset[..., 0] * sine + offset[..., 1] * cosine
-    value = np.maximum(1.0 - np.hypot(ahead, left) / LIDAR_RANGE, 0.0)
-    angle = np.arctan2(left, ahead) * (BINS / (2 * math.pi))
-    own = np.floor(angle)
-    after = (angle - own) * value
-    bins = np.zeros((len(poses), BINS))
-    rows = np.broadcast_to(np.arange(len(poses))[:, None], own.shape)
-    for shift, part in ((0, value), (-1, value - after), (1, after)):
-        np.maximum.at(bins, (rows, (own.astype(int) + shift) % BINS), part)
-    return bins
 
 
 def costs(env: CarTask, poses: np.ndarray) -> np.ndarray:
