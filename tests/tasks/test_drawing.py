@@ -14,13 +14,6 @@ from PIL import Image
 from safecritic.tasks import TASKS, make
 from safecritic.tasks.cheetah import HalfCheetah
 from safecritic.tasks.drawing import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    YELLOW,
     Panel,
     Scene,
     draw_scene,
@@ -29,6 +22,7 @@ from safecritic.tasks.drawing import (
     save_animation,
     save_png,
 )
+from safecritic.tasks.drawing.canvas import BLUE, GREEN, ORANGE, PINK, RED, SKY, YELLOW
 from safecritic.tasks.fetch import FetchReach
 
 EMPTY = Scene(extent=1.5, agent=(0.0, 0.0, 0.0))
@@ -331,7 +325,7 @@ def test_bad_films_are_refused(tmp_path):
     frames = list(film(2))
     for given, name, fps, message in [
         ([], "a.gif", 10, "no frames"),
-        (frames, "a.avi", 10, "gif or .mp4"),
+        (frames, "a.avi", 10, "end in .gif or .mp4"),
         (frames, "a.gif", 0, "fps must be > 0"),
         ([frames[0], frames[1][:-2]], "a.gif", 10, "same shape"),
         ([frames[0].astype(float)], "a.gif", 10, "must be uint8"),
