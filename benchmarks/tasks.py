@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import math
 import statistics
 import time
 from typing import Any
@@ -97,8 +98,9 @@ def main() -> None:
         step[c.name] = statistics.median(c.steps)
         ratio = statistics.median(s / b for s, b in zip(c.steps, c.bare, strict=True))
         rate, reset = 1 / step[c.name], statistics.median(c.resets)
+        original = rate / ORIGINAL.get(c.name, math.nan)
         print(
-            f"{c.name:12} {rate:8.0f} {rate / ORIGINAL[c.name]:9.1f} {ratio:12.2f} "
+            f"{c.name:12} {rate:8.0f} {original:9.1f} {ratio:12.2f} "
             f"{1e3 * reset:9.2f} {reset / step[c.name]:10.1f}"
         )
     if {"CarGoal1", "CarGoal2"} <= step.keys():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from safecritic.tasks import adapt, make, register
+from safecritic.tasks import adapt, make, register_with_gymnasium
 
 if TYPE_CHECKING:
     from safecritic.api import CPO, CSC, DDPG, RCPO, SC, USC, USCNR, PIDLag
@@ -21,7 +21,7 @@ _LAZY = dict.fromkeys(
     ("DDPG", "PIDLag", "CPO", "RCPO", "SC", "CSC", "USCNR", "USC"), "safecritic.api"
 )
 
-register()
+register_with_gymnasium()
 
 
 def __getattr__(name: str) -> Any:

@@ -85,25 +85,28 @@ def adapt(
 
 
 def make_env(env: str | gymnasium.Env) -> tuple[Any, str]:
-    """The environment as the methods want it, and its name."""
+    """Return the environment as the methods want it, and its name.
+
+    Args:
+        env: the name of a task, the id of any registered environment (`module:id` imports the
+            module first), or an environment.
+    """
     if not isinstance(env, str):
-        name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-        return adapt(env), registry.get(name).name if is_ours(name) else name
-    if is_ours(env):
-        name = registry.get(env).name
-        return adapt(registry.make(name)), name
-    if ":" in env or env in gymnasium.registry:
-        return adapt(gymnasium.make(env)), env.rpartition(":")[2]
-    registry.get(env)  # raises, naming the nearest
-    raise AssertionError
+        name = _name(env)
+        task = registry.find(name)
+        return adapt(env), task.name if task else name
+    task = registry.find(env)
+    if task is None and (":" in env or env in gymnasium.registry):
+        made, name = gymnasium.make(env), env.rpartition(":")[2]
+        task = registry.find(name)  # the module may have registered it
+        return adapt(made), task.name if task else name
+    task = registry.get(env)
+    return adapt(registry.make(task.name)), task.name
 
 
 def is_ours(name: str) -> bool:
-    """Whether this is the name or id of one of the six tasks."""
-    try:
-        return registry.get(name) is not None
-    except ValueError:
-        return False
+    """Return whether this is the name or id of a task of the table."""
+    return registry.find(name) is not None
 
 
 class Adapted(gymnasium.Wrapper, RecordConstructorArgs):
