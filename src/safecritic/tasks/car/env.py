@@ -1,16 +1,16 @@
-"""The car tasks: drive to the goal, or press the right button, without touching the rest.
+"""The car tasks: drive to the goal, or press the right button, without touching anything else.
 
-Two variants of each. `benchmark` is the paper's: the episode ends at the goal or the right button;
-reward 3 for each metre nearer and 3 for arriving; cost 0.2 for every hazard the car's origin is in
-and every vase, gremlin or wrong button it touches. `original` is Safety Gymnasium's: reward 1 and
-1, cost 0 or 1, a new goal after each, 1,000 steps; it can be compared with the original number by
-number (same physics, same observation, and from the same seed the same scene).
+Each has two variants. `benchmark` is the paper's: the episode ends at the goal or the right button;
+the reward is 3 for each metre nearer and 3 for arriving; the cost is 0.2 for every hazard the car's
+origin is in and every vase, gremlin or wrong button it touches. `original` is Safety Gymnasium's:
+reward 1 and 1, cost 0 or 1, a new goal after each, 1,000 steps; it can be compared with the
+original number by number (same physics, same observation, and the same scene from the same seed).
 
-What makes a step cheap: bodies at rest sleep, gremlins that nobody can touch are parked
-(`gremlins.py`), the forward pass that ends a step is the beginning of the next, sensors are
-computed once per step and not once per substep. What happens after the physics is plain Python on
-some twenty points: measured between two physics calls, with cold caches, that is twice as fast as
-the fifteen NumPy calls it replaces (19 against 45 microseconds for the lidars).
+What makes a step cheap: bodies at rest sleep, gremlins that nothing can touch are parked
+(`gremlins.py`), the forward pass that ends a step is the start of the next, and sensors are
+computed once per step instead of once per substep. After the physics comes plain Python on some
+twenty points: measured between two physics calls, with cold caches, it is twice as fast as the
+fifteen NumPy calls it replaces (19 against 45 microseconds for the lidars).
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ from safecritic.tasks.drawing import draw_scene
 SENSORS = 15  # accelerometer, velocimeter, gyro, magnetometer, ball velocity: 3 each
 FIRST_LIDAR = SENSORS + 9  # then the ball's rotation matrix
 FIRST_BOX_BODY, FIRST_BOX_GEOM = 5, 9  # after the world's and the car's own
-TOUCHING = 0.5  # m between origins beyond which the car cannot touch anything
-LARGEST_NUMBER = 1e6  # m, m/s, m/s2; what is beyond has diverged
+TOUCHING = 0.5  # m between origins; beyond it the car cannot touch anything
+LARGEST_NUMBER = 1e6  # m, m/s, m/s2; beyond it the simulation has diverged
 
 
 class CarTask(MujocoTask):
     """One of CarGoal1, CarGoal2, CarButton1, CarButton2.
 
     Args:
-        task: the name.
+        task: the name of the task.
         variant: "benchmark" or "original".
         render_mode: None or "rgb_array".
         horizon: steps after which the episode is truncated (1,000).
-        extent: half side of the arena in metres, if not the task's own.
+        extent: half side of the arena in metres, instead of the task's own.
         park_gremlins: False simulates every gremlin all the time.
-        placement: "stream" draws scenes as Safety Gymnasium does, seed for seed; "batch" from
-            another stream with the same distribution, several times faster for Button tasks.
-            Default: "batch" for Button tasks in the benchmark variant, else "stream".
-        button_timer: dead time at reset; 0 as in Safety Gymnasium 1.0.0, 10 as in its 1.2.0.
+        placement: "stream" draws scenes as Safety Gymnasium does, seed for seed; "batch" draws
+            them from another stream with the same distribution, several times faster for Button
+            tasks. Default: "batch" for Button tasks in the benchmark variant, else "stream".
+        button_timer: dead time at reset in steps; 0 as in Safety Gymnasium 1.0.0, 10 as in 1.2.0.
     """
 
     horizons: ClassVar[dict[str, int]] = {"benchmark": 1000, "original": 1000}
@@ -147,9 +147,9 @@ class CarTask(MujocoTask):
         self._layout: Layout = {}
         self._goal_button = 0
         self._timer = 0
-        self._drawn_until = 0  # steps for which the original's stream has been read
+        self._drawn_until = 0  # steps for which the original's stream has been read so far
         self._last_distance = 0.0
-        self._nearest = 0.0  # hazard's edge, at the last finite state
+        self._nearest = 0.0  # m to the nearest hazard's edge, at the last finite state
         self._distances = [0.0] * int(starts[-1])  # from the car's origin, on the floor
 
     # ---------------------------------------------------------------- reset
@@ -159,7 +159,7 @@ class CarTask(MujocoTask):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start an episode, in a random scene or in the one given by options.
 
-        `options={"layout": {...}, "state": {...}}`: a layout names all objects of the task; a
+        `options={"layout": {...}, "state": {...}}`: a layout places all objects of the task; a
         state has any of qpos, qvel, time, goal, goal_button, button_timer. Both have the form of
         `env.unwrapped.layout` and `env.unwrapped.state`.
         """
@@ -168,7 +168,7 @@ class CarTask(MujocoTask):
         if seed is not None or self._stream is None:
             chosen = int(self.np_random.integers(2**31)) if seed is None else seed % 2**32
             self._stream, self._pool = RandomStream(chosen), []
-            self._attempts = 64  # after a seed, perhaps only one layout is wanted
+            self._attempts = 64  # after a seed, perhaps only one layout is needed
         else:
             self._catch_up(self._steps)
         self._drawn_until = 0
@@ -192,7 +192,7 @@ class CarTask(MujocoTask):
         raise PlacementError(does_not_fit(self.arena))
 
     def _start(self, state: Mapping[str, Any]) -> None:
-        """Put every body where the layout, then the state, has it."""
+        """Put every body where the layout says, then where the state says."""
         model, data, layout = self.model, self.data, self._layout
         mujoco.mj_resetData(model, data)
         self._fill_layout()
@@ -220,12 +220,15 @@ class CarTask(MujocoTask):
         mujoco.mj_forward(model, data)
         if not self._sane():
             self._phase = NOT_RESET
-            raise ValueError("state cannot be simulated: its qpos or qvel are out of range")
+            raise ValueError(
+                "state cannot be simulated: its qpos or qvel are out of range; start from "
+                "env.unwrapped.state"
+            )
         self._measure()
         self._last_distance = self._distances[self._goal_row]
 
     def _fill_layout(self) -> None:
-        """Fixed objects: into the array of points, and buttons also into the model."""
+        """Copy fixed objects into the list of points, and buttons into the model too."""
         layout = self._layout
         self._points[self._hazards] = layout["hazards"].tolist()
         if self.arena.buttons:
@@ -237,7 +240,7 @@ class CarTask(MujocoTask):
             self._points[self._goal_row] = layout["goal"].tolist()
 
     def _settle_buttons(self) -> None:
-        """Bring moved buttons into the simulation, which skips fixed bodies if some may sleep."""
+        """Move the buttons in the simulation, which skips fixed bodies while bodies may sleep."""
         if self.arena.buttons:
             flags = int(self.model.opt.enableflags)
             self.model.opt.enableflags = 0
@@ -251,7 +254,7 @@ class CarTask(MujocoTask):
     # ---------------------------------------------------------------- step
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Torques of the left and the right wheel; beyond +-0.02 they are saturated."""
+        """Apply torques to the left and the right wheel for 0.04 s; they saturate at +-0.02."""
         if self._phase != RUNNING:
             self._require_reset()
         data = self.data
@@ -298,7 +301,7 @@ class CarTask(MujocoTask):
         mujoco.mj_forward(model, data)
 
     def _sane(self) -> bool:
-        """Whether the simulation still has numbers of a physical size."""
+        """Return whether all numbers of the simulation still have a physical size."""
         numbers = [*self._sensors.tolist(), *self._position.tolist()]
         return (
             max(numbers) < LARGEST_NUMBER
@@ -307,7 +310,7 @@ class CarTask(MujocoTask):
         )
 
     def _measure(self) -> None:
-        """Where the movable things are, and how far everything is from the car."""
+        """Update where the movable objects are, and how far everything is from the car."""
         if self._gremlins is None:
             self._points[self._boxes] = self._box_positions.tolist()
         else:
@@ -316,7 +319,7 @@ class CarTask(MujocoTask):
         self._distances = [math.hypot(x - here_x, y - here_y) for x, y in self._points]
 
     def _touched(self) -> np.ndarray | None:
-        """Contact points with each box, then each button; None if nothing is within reach."""
+        """Count contact points with each box, then each button; None if nothing is within reach."""
         distances = self._distances
         if min(distances[self._boxes]) > TOUCHING and (
             not self.arena.buttons or min(distances[self._slices["buttons"]]) > TOUCHING
@@ -344,7 +347,7 @@ class CarTask(MujocoTask):
         return reward, {"reward_distance": nearer, "reward_goal": bonus, "success": met}
 
     def _cost(self, touched: np.ndarray | None, info: dict[str, Any]) -> float:
-        """The total; its parts go into info."""
+        """Return the cost of the step; its parts go into `info`."""
         arena, unit = self.arena, self.rules.cost
         inside = sum(d <= HAZARD_RADIUS for d in self._distances[self._hazards])
         boxes = arena.vases + arena.gremlins
@@ -354,14 +357,14 @@ class CarTask(MujocoTask):
             pressed = touched[boxes:].astype(bool)
             wrong = int(np.count_nonzero(pressed)) - int(pressed[self._goal_button])
         if unit is not None:
-            # wrong buttons are free in the dead time here too, should a given state have one
+            # wrong buttons are free here too while a given state is in the dead time
             wrong = 0 if self._timer else wrong
             info["cost_hazards"] = unit * inside
             info["cost_gremlins" if arena.gremlins else "cost_vases"] = unit * touching
             if arena.buttons:
                 info["cost_buttons"] = unit * wrong
             return unit * (inside + touching + wrong)
-        # a hazard's border itself is no cost, as in the original's sum of depths
+        # the border itself costs nothing, as in the original's sum of depths
         parts = {"hazards": min(self._distances[self._hazards]) < HAZARD_RADIUS}
         if self.task == "CarGoal2":
             parts["vases_contact"] = touching > 0
@@ -378,7 +381,7 @@ class CarTask(MujocoTask):
         return bool((np.einsum("ij,ij->i", speed, speed) >= VASE_SPEED**2).any())
 
     def _next_goal(self, info: dict[str, Any]) -> bool:
-        """A new goal in the same scene; False if there is no room for one."""
+        """Set a new goal in the same scene; return False if there is no room for one."""
         assert self._stream is not None
         self._catch_up(self._steps + 1)
         if self.arena.buttons:
@@ -399,7 +402,7 @@ class CarTask(MujocoTask):
         return True
 
     def _catch_up(self, steps: int) -> None:
-        """The original draws one number in every step; they are skipped here, where it matters."""
+        """Skip the number that the original draws in every step, only where it matters."""
         assert self._stream is not None
         self._stream.advance(steps - self._drawn_until)
         self._drawn_until = steps
@@ -423,7 +426,7 @@ class CarTask(MujocoTask):
             *(["vases_contact", "vases_velocity"] if self.task == "CarGoal2" else []),
         ]
 
-    # ---------------------------------------------------------------- what is seen
+    # ---------------------------------------------------------------- observation
 
     def _observe(self) -> np.ndarray:
         sensors = self._sensors.tolist()
@@ -435,7 +438,7 @@ class CarTask(MujocoTask):
         return np.array([*sensors, *rotation_matrix(*self._ball.tolist()), *lidars])
 
     def _hazard_distance(self) -> float:
-        """Metres from the car's origin to the edge of the nearest hazard; negative inside."""
+        """Return metres from the car's origin to the nearest hazard's edge; negative inside."""
         return min(self._distances[self._hazards]) - HAZARD_RADIUS
 
     # ---------------------------------------------------------------- pictures
@@ -458,12 +461,12 @@ class CarTask(MujocoTask):
 
     @property
     def layout(self) -> Layout:
-        """Where everything stood at the reset; can be given to `reset` again."""
+        """Where everything stood at the reset, as `reset` takes it."""
         return {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in self._layout.items()}
 
     @property
     def state(self) -> dict[str, Any]:
-        """Where everything is now; can be given to `reset` together with the layout."""
+        """Where everything is now, as `reset` takes it together with the layout."""
         state: dict[str, Any] = {
             "qpos": self.data.qpos.copy(),
             "qvel": self.data.qvel.copy(),
@@ -556,5 +559,5 @@ def _unstack(checkpoint: Mapping[str, np.ndarray], prefix: str) -> Layout:
 
 
 def _plain(layout: Layout) -> Layout:
-    """The goal button as a plain number again."""
+    """Return the layout with the goal button as a plain number."""
     return {k: int(v) if k == "goal_button" else np.array(v) for k, v in layout.items()}

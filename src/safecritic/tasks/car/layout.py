@@ -12,7 +12,7 @@ import numpy as np
 from safecritic.tasks.car.model import CAR_NQ
 from safecritic.tasks.common import check_array, check_options
 
-# Radius kept free around an object by the placement, and the radius of its footprint on the floor.
+# radius that placement keeps free around an object, and radius of its footprint on the floor
 KEEPOUT = {"agent": 0.4, "hazards": 0.18, "vases": 0.15, "buttons": 0.2, "gremlins": 0.4}
 FOOTPRINT = {"agent": 0.216, "hazards": 0.2, "vases": 0.1414, "buttons": 0.1, "gremlins": 0.1414}
 GOAL_RADIUS = 0.3
@@ -23,7 +23,7 @@ Layout = dict[str, Any]
 
 @dataclass(frozen=True)
 class Arena:
-    """What a task places: the square's half side, the goal's keepout and the number of each."""
+    """What a task places: half side of the square, the goal's keepout, number of each kind."""
 
     extent: float
     goal_keepout: float
@@ -34,7 +34,7 @@ class Arena:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of each kind the task has, in the order of placement (the goal left out)."""
+        """Number of objects of each kind, in the order of placement, without the goal."""
         counts = {name: getattr(self, name) for name in ("buttons", "hazards", "vases", "gremlins")}
         return {name: n for name, n in counts.items() if n}
 
@@ -48,10 +48,11 @@ class Arena:
         )
 
     def keepout(self, kind: str) -> float:
+        """Return the radius that placement keeps free around an object of this kind."""
         return self.goal_keepout if kind == "goal" else KEEPOUT[kind]
 
     def placement_order(self) -> list[str]:
-        """Kind of every object in the order of placement."""
+        """Return the kind of every object in the order of placement."""
         return (
             ["agent"]
             + ["buttons"] * self.buttons
@@ -94,7 +95,7 @@ def check_start(
 
 
 def check_layout(arena: Arena, layout: Layout) -> Layout:
-    """A given layout as arrays of the right shape, or a ValueError that says what is wrong."""
+    """Return the layout as arrays of the right shape; a wrong one is a ValueError."""
     shapes: dict[str, tuple[int, ...]] = {"agent": (3,)}
     for name, n in arena.counts.items():
         shapes[name] = (n, 3 if name in ("vases", "gremlins") else 2)
@@ -104,7 +105,7 @@ def check_layout(arena: Arena, layout: Layout) -> Layout:
     known = [*shapes, *(["goal_button"] if arena.buttons else []), *optional]
     missing = sorted(set(known) - set(layout) - optional)
     if missing:
-        raise ValueError(f"layout lacks {missing}; this task needs {known}")
+        raise ValueError(f"layout lacks {missing}: give all of {known}")
 
     checked: Layout = {
         name: check_array(f"layout[{name!r}]", layout[name], s) for name, s in shapes.items()
@@ -116,21 +117,22 @@ def check_layout(arena: Arena, layout: Layout) -> Layout:
             button = checked["buttons"][checked["goal_button"]]
             if not np.allclose(goal, button, atol=1e-6):
                 raise ValueError(
-                    f"layout['goal'] {goal} is not where button {checked['goal_button']} is "
-                    f"({button}); in Button tasks the goal is a button: leave 'goal' out"
+                    f"layout['goal'] must be where button {checked['goal_button']} is, {button}, "
+                    f"got {goal}: in Button tasks the goal is a button, leave 'goal' out"
                 )
     _refuse_overlap(arena, checked)
     return checked
 
 
 def check_button(arena: Arena, index: Any) -> int:
+    """Return the index of a button of this arena; another one is a ValueError."""
     if not 0 <= int(index) < arena.buttons or int(index) != index:
         raise ValueError(f"goal_button must be 0 to {arena.buttons - 1}, got {index!r}")
     return int(index)
 
 
 def _refuse_overlap(arena: Arena, layout: Layout) -> None:
-    """Two objects overlap if they are nearer than placement allows and their footprints meet."""
+    """Refuse two objects that are nearer than placement allows and whose footprints meet."""
     things = [("agent", layout["agent"][:2], FOOTPRINT["agent"], KEEPOUT["agent"])]
     for name in arena.counts:
         for i, row in enumerate(layout[name]):
@@ -143,6 +145,6 @@ def _refuse_overlap(arena: Arena, layout: Layout) -> None:
             if distance < min(size + other_size, keepout + other_keepout) - 1e-9:
                 raise ValueError(
                     f"layout: {other} and {name} overlap ({distance:.3f} m between their centres); "
-                    "move one of them (a car that starts inside something is given by "
-                    "state['qpos'], which is not checked)"
+                    "move one of them (to start the car inside something, use state['qpos'], which "
+                    "is not checked)"
                 )

@@ -1,4 +1,4 @@
-"""Where things stand at the start of an episode, at random.
+"""Random scenes: where everything stands at the start of an episode.
 
 Placement follows Safety Gymnasium draw for draw, from the same random stream, so that seed 7 here
 is the scene of seed 7 there. Objects are placed one after another, each uniformly in the arena and
@@ -27,7 +27,7 @@ class PlacementError(RuntimeError):
 
 
 class RandomStream:
-    """numpy's RandomState, read in blocks, its position kept as if read number by number."""
+    """NumPy's RandomState, read in blocks, its position kept as if read number by number."""
 
     BLOCK = 512
 
@@ -38,7 +38,7 @@ class RandomStream:
         self._used = 0
 
     def available(self, n: int) -> tuple[np.ndarray, int]:
-        """Uniform numbers in [0, 1), at least n of them unread, and where those start."""
+        """Return uniform numbers in [0, 1), at least n of them unread, and where those start."""
         if self._start is None:
             self._start, self._used = self._generator.get_state(), 0
             self._block = self._generator.random_sample(max(n, self.BLOCK))
@@ -53,34 +53,39 @@ class RandomStream:
         self._used += n
 
     def uniform(self, low: float, high: float) -> float:
+        """Draw one number in [low, high)."""
         block, i = self.available(1)
         self._used += 1
         return low + (high - low) * float(block[i])
 
     def choice(self, n: int) -> int:
+        """Draw one of 0 to n - 1, as `RandomState.choice` does."""
         self._wind_back()
         return int(self._generator.choice(n))
 
     def _wind_back(self) -> None:
+        """Put the generator where reading number by number would have left it."""
         if self._start is not None:
             self._generator.set_state(self._start)
             self._generator.random_sample(self._used)
             self._start = None
 
     def get_state(self) -> np.ndarray:
+        """Return the generator's state as one array."""
         self._wind_back()
         state: Any = self._generator.get_state()
         _, keys, position, has_gauss, gauss = state
         return np.concatenate([keys.astype(np.float64), [position, has_gauss, gauss]])
 
     def set_state(self, state: np.ndarray) -> None:
+        """Continue from what `get_state` returned."""
         keys = state[:-3].astype(np.uint32)
         self._generator.set_state(("MT19937", keys, int(state[-3]), int(state[-2]), state[-1]))
         self._start = None
 
 
 def sample_layout(arena: Arena, stream: RandomStream) -> Layout:
-    """Place everything, turn everything, choose the goal; in the original's order of draws."""
+    """Place and turn everything and choose the goal, in the original's order of draws."""
     order = arena.placement_order()
     positions = _place(arena, order, stream)
     rotations = [stream.uniform(0, 2 * math.pi) for _ in order]
@@ -111,7 +116,7 @@ def _layout(
 
 
 def sample_goal(arena: Arena, stream: RandomStream, scene: Layout) -> np.ndarray | None:
-    """A place for the goal, clear of all objects as they are in `scene`; None if none is found."""
+    """Draw a place for the goal, clear of all objects in `scene`; None if there is no room."""
     kinds = [("agent", scene["agent"][None, :2])]
     kinds += [(name, scene[name][:, :2]) for name in arena.counts]
     others = np.concatenate([places for _, places in kinds])
@@ -139,16 +144,18 @@ def _range(arena: Arena, kind: str) -> tuple[float, float]:
 
 
 def _free(tries: np.ndarray, others: np.ndarray, radii: np.ndarray) -> np.ndarray:
+    """Return which places are clear of all others."""
     dx = tries[:, :1] - others[:, 0]
     dy = tries[:, 1:] - others[:, 1]
     return (dx * dx + dy * dy >= radii * radii).all(axis=1)
 
 
 def does_not_fit(arena: Arena) -> str:
+    """Return the message of a `PlacementError`."""
     objects = ", ".join(f"{n} {name}" for name, n in arena.counts.items())
     return (
-        f"no layout found: car, goal, {objects} do not fit into an arena of "
-        f"+-{arena.extent} m with the distances kept between them; make the arena larger (extent=)"
+        f"car, goal, {objects} do not fit into an arena of +-{arena.extent} m with the distances "
+        "kept between them: make the arena larger (extent=)"
     )
 
 
@@ -173,9 +180,9 @@ def _draw(
     placed: list[tuple[float, float]],
     radii: np.ndarray,
 ) -> tuple[float, float] | None:
-    """The first of a hundred tries that is clear of everything placed.
+    """Draw up to a hundred places; return the first that is clear of everything placed.
 
-    A few tries in plain Python, which is faster while most of them succeed, then the rest at once.
+    The first few in plain Python, which is faster while most of them succeed, the rest at once.
     """
     width, few = high - low, 5
     block, at = stream.available(2 * MAX_TRIES)
@@ -203,10 +210,10 @@ def _draw(
 def sample_layouts(
     arena: Arena, generator: np.random.Generator, attempts: int = 64
 ) -> list[Layout]:
-    """The layouts of a Button task that succeed among many tried at once.
+    """Try many layouts of a Button task at once; return those that succeed.
 
-    Same rules and distribution as `sample_layout`, another random stream, a fifth of the time:
-    one layout in about fifty succeeds, and here all attempts share each array operation.
+    Rules and distribution are those of `sample_layout`, the random stream is another, and it takes
+    a fifth of the time: one layout in about fifty succeeds, and all share each array operation.
     """
     order = arena.placement_order()
     keepout = np.array([arena.keepout(kind) for kind in order])

@@ -13,7 +13,7 @@ ARENAS = {
     "CarButton2": Arena(extent=1.8, goal_keepout=0.4, hazards=8, buttons=4, gremlins=6),
 }
 
-DEAD_TIME = 10  # steps after a press in which wrong buttons are free and unseen
+DEAD_TIME = 10  # steps after a press in which wrong buttons cost nothing and are not seen
 VASE_SPEED = 1e-4  # m/s from which a vase counts as moving
 
 
@@ -23,8 +23,8 @@ class Rules:
 
     distance: float  # reward for each metre nearer
     bonus: float  # reward for arriving
-    cost: float | None  # for each contact; None: 0 or 1, Safety Gymnasium's parts
-    endless: bool  # a new goal instead of the end
+    cost: float | None  # for each contact; None: Safety Gymnasium's parts, 0 or 1 in all
+    endless: bool  # a new goal instead of the end of the episode
 
 
 RULES = {

@@ -11,13 +11,13 @@ from PIL import Image
 
 def save_png(frame: np.ndarray, path: str | Path) -> None:
     """Write one frame."""
-    Image.fromarray(_checked(frame)).save(_target(path), optimize=True)
+    Image.fromarray(_check_frame(frame)).save(_target(path), optimize=True)
 
 
 def save_animation(frames: Iterable[np.ndarray], path: str | Path, fps: float = 20.0) -> None:
     """Write the frames as a looping .gif, or as .mp4 (needs `pip install 'safecritic[video]'`)."""
     path = Path(path)
-    images = [_checked(frame) for frame in frames]
+    images = [_check_frame(frame) for frame in frames]
     if not images:
         raise ValueError(f"no frames to write to {path}: pass at least one")
     shapes = sorted({image.shape for image in images})
@@ -81,11 +81,11 @@ def _save_mp4(images: list[np.ndarray], path: Path, fps: float) -> None:
         writer.close()
 
 
-def _checked(frame: np.ndarray) -> np.ndarray:
+def _check_frame(frame: np.ndarray) -> np.ndarray:
     frame = np.asarray(frame)
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
         raise ValueError(
-            f"a frame must be uint8 of shape (height, width, 3), got {frame.dtype} {frame.shape}"
+            f"a frame must be uint8 of shape (height, width, 3), got {frame.dtype} of {frame.shape}"
         )
     return frame
 
