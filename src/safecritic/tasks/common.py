@@ -214,6 +214,22 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def set_checkpoint(self, checkpoint: Mapping[str, np.ndarray]) -> None:
         """Continue from where `get_checkpoint` was called."""
+        self._check_checkpoint(checkpoint)
+        signature = mujoco.mjtState.mjSTATE_INTEGRATION
+        physics = np.array(checkpoint["physics"], dtype=np.float64)
+        mujoco.mj_resetData(self.model, self.data)
+        mujoco.mj_setState(self.model, self.data, physics, signature)
+        if np.isfinite(physics).all():
+            # positions in space are not part of the state but the next step may start from them
+            mujoco.mj_forward(self.model, self.data)
+            mujoco.mj_setState(self.model, self.data, physics, signature)
+        self.np_random = rng_from_array(checkpoint["rng"])
+        self._steps = int(checkpoint["steps"])
+        self._phase = int(checkpoint["phase"])
+        self._obs = np.array(checkpoint["obs"], dtype=np.float64)
+
+    def _check_checkpoint(self, checkpoint: Mapping[str, np.ndarray]) -> None:
+        """Refuse a checkpoint of another task or MuJoCo version, before anything changes."""
         missing = sorted(self.get_checkpoint().keys() - checkpoint.keys())
         if missing:
             raise ValueError(f"checkpoint lacks {missing}: pass what get_checkpoint() returned")
@@ -222,25 +238,14 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
                 f"checkpoint belongs to {checkpoint['task']}, this environment is "
                 f"{self._identity()}: make it with the same task, variant and horizon"
             )
-        signature = mujoco.mjtState.mjSTATE_INTEGRATION
-        physics = np.array(checkpoint["physics"], dtype=np.float64)
-        size = mujoco.mj_stateSize(self.model, signature)
-        if physics.shape != (size,):
+        physics = np.shape(checkpoint["physics"])
+        size = mujoco.mj_stateSize(self.model, mujoco.mjtState.mjSTATE_INTEGRATION)
+        if physics != (size,):
             raise ValueError(
-                f"checkpoint has {physics.size} physics numbers, this model has {size}: "
+                f"checkpoint has physics of shape {physics}, this model needs ({size},): "
                 "it was written with another MuJoCo version; install that one to continue"
             )
-        rng = rng_from_array(checkpoint["rng"])
-        mujoco.mj_resetData(self.model, self.data)
-        mujoco.mj_setState(self.model, self.data, physics, signature)
-        if np.isfinite(physics).all():
-            # positions in space are not part of the state but the next step may start from them
-            mujoco.mj_forward(self.model, self.data)
-            mujoco.mj_setState(self.model, self.data, physics, signature)
-        self.np_random = rng
-        self._steps = int(checkpoint["steps"])
-        self._phase = int(checkpoint["phase"])
-        self._obs = np.array(checkpoint["obs"], dtype=np.float64)
+        rng_from_array(checkpoint["rng"])
 
     def _identity(self) -> str:
         return f"{type(self).__name__}, variant {self.variant}, horizon {self.horizon}"

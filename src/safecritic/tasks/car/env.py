@@ -499,6 +499,7 @@ class CarTask(MujocoTask):
         return checkpoint
 
     def set_checkpoint(self, checkpoint: Mapping[str, np.ndarray]) -> None:
+        self._check_checkpoint(checkpoint)  # before the layout changes
         layouts = _unstack(checkpoint, "layout_")
         if layouts:
             self._layout = layouts

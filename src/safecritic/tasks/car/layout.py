@@ -133,15 +133,17 @@ def check_button(arena: Arena, index: Any) -> int:
 
 def _refuse_overlap(arena: Arena, layout: Layout) -> None:
     """Refuse two objects that are nearer than placement allows and whose footprints meet."""
-    things = [("agent", layout["agent"][:2], FOOTPRINT["agent"], KEEPOUT["agent"])]
+    # plain numbers, because a cost map checks thousands of layouts
+    x, y, _ = layout["agent"].tolist()
+    things = [("agent", x, y, FOOTPRINT["agent"], KEEPOUT["agent"])]
     for name in arena.counts:
-        for i, row in enumerate(layout[name]):
-            things.append((f"{name}[{i}]", row[:2], FOOTPRINT[name], KEEPOUT[name]))
+        for i, (x, y, *_) in enumerate(layout[name].tolist()):
+            things.append((f"{name}[{i}]", x, y, FOOTPRINT[name], KEEPOUT[name]))
     if "goal" in layout and not arena.buttons:
-        things.append(("goal", layout["goal"], GOAL_RADIUS, arena.goal_keepout))
-    for i, (name, place, size, keepout) in enumerate(things):
-        for other, there, other_size, other_keepout in things[:i]:
-            distance = math.hypot(*(place - there))
+        things.append(("goal", *layout["goal"].tolist(), GOAL_RADIUS, arena.goal_keepout))
+    for i, (name, x, y, size, keepout) in enumerate(things):
+        for other, other_x, other_y, other_size, other_keepout in things[:i]:
+            distance = math.hypot(x - other_x, y - other_y)
             if distance < min(size + other_size, keepout + other_keepout) - 1e-9:
                 raise ValueError(
                     f"layout: {other} and {name} overlap ({distance:.3f} m between their centres); "
