@@ -17,6 +17,19 @@ from safecritic.tasks.adapter import make_env
 ROW = Task("Corridor", "run to the end", "0.5 per step in the middle", 2.0, "probes:KeptPoint")
 
 
+def test_the_table_is_the_papers() -> None:
+    limits = {name: task.cost_limit for name, task in TASKS.items()}
+    assert limits == {
+        "CarGoal1": 1.0,
+        "CarGoal2": 5.0,
+        "CarButton1": 5.0,
+        "CarButton2": 5.0,
+        "FetchReach": 5.0,
+        "HalfCheetah": 0.1,
+    }
+    assert get("safecritic/CarGoal1-v0") is get("cargoal1") is TASKS["CarGoal1"]
+
+
 @pytest.fixture
 def corridor() -> Iterator[Task]:
     register(ROW)
