@@ -1,16 +1,17 @@
-"""Speed of the tasks: steps per second, and what a step and a reset cost beside bare physics.
+"""Measure the speed of the tasks: steps per second, and steps and resets relative to bare physics.
 
-    python benchmarks/tasks.py [--tasks CarGoal1 ...] [--blocks 40]
+    python benchmarks/tasks.py [--tasks CarGoal1 ...] [--blocks 60]
 
 Blocks of environment steps alternate with blocks of bare physics (`mj_step` with the same number
-of substeps, on the same model, from the same state, with the same actions), and medians are taken
-over the blocks: machines are noisy, so ratios within one run are what counts.
+of substeps, on the same model, from the same state, with the same actions), and the medians over
+the blocks are printed: machines are noisy, so trust the ratios within one run.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import math
 import statistics
 import time
 from typing import Any
@@ -20,9 +21,9 @@ import numpy as np
 
 import safecritic
 
-# Safety Gymnasium 1.0.0 on MuJoCo 2.3.3, and gymnasium-robotics' FetchReach-v2 on the same:
-# steps per second, recorded once on one core of a shared AMD EPYC. A reset of its car tasks took
-# 1,090 to 1,300 ms.
+# Steps per second of Safety Gymnasium 1.0.0 and gymnasium-robotics' FetchReach-v2, both on MuJoCo
+# 2.3.3, recorded once on one core of a shared AMD EPYC. Its car tasks took 1,090 to 1,300 ms to
+# reset.
 ORIGINAL = {
     "CarGoal1": 1290,
     "CarGoal2": 430,
@@ -35,8 +36,8 @@ SUBSTEPS = {"FetchReach": 20, "HalfCheetah": 5}
 BLOCK = 50
 
 
-class Contestant:
-    """One task; its blocks take turns with the other tasks'."""
+class Timing:
+    """The times of one task; its blocks alternate with those of the other tasks."""
 
     def __init__(self, name: str) -> None:
         self.name, self.env = name, safecritic.make(name)
@@ -47,7 +48,7 @@ class Contestant:
         self.resets: list[float] = []
 
     def block(self) -> None:
-        """Time bare physics, then as many steps, both from the present state."""
+        """Time bare physics, then as many steps, both from the current state."""
         task: Any = self.env.unwrapped
         substeps = SUBSTEPS.get(self.name, 10)
         actions = self.rng.uniform(-1, 1, (BLOCK, *self.env.action_space.shape))
@@ -68,6 +69,7 @@ class Contestant:
         self.bare.append(physics)
 
     def reset(self, times: int = 10) -> None:
+        """Time resets."""
         start = time.process_time()
         for _ in range(times):
             self.env.reset()
@@ -79,13 +81,13 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="*", default=list(safecritic.tasks.TASKS))
     parser.add_argument("--blocks", type=int, default=60)
     options = parser.parse_args()
-    contestants = [Contestant(name) for name in options.tasks]
+    timings = [Timing(name) for name in options.tasks]
     for _ in range(max(2, options.blocks // 15)):
-        for contestant in contestants:
-            contestant.reset()
+        for timing in timings:
+            timing.reset()
         for _ in range(15):
-            for contestant in contestants:
-                contestant.block()
+            for timing in timings:
+                timing.block()
 
     print(f"MuJoCo {mujoco.__version__}, random actions, CPU seconds on one core, medians")
     print(
@@ -93,13 +95,14 @@ def main() -> None:
         f"{'reset ms':>9} {'reset/step':>10}"
     )
     step = {}
-    for c in contestants:
-        step[c.name] = statistics.median(c.steps)
-        ratio = statistics.median(s / b for s, b in zip(c.steps, c.bare, strict=True))
-        rate, reset = 1 / step[c.name], statistics.median(c.resets)
+    for timing in timings:
+        step[timing.name] = statistics.median(timing.steps)
+        ratio = statistics.median(s / b for s, b in zip(timing.steps, timing.bare, strict=True))
+        rate, reset = 1 / step[timing.name], statistics.median(timing.resets)
+        original = rate / ORIGINAL.get(timing.name, math.nan)
         print(
-            f"{c.name:12} {rate:8.0f} {rate / ORIGINAL[c.name]:9.1f} {ratio:12.2f} "
-            f"{1e3 * reset:9.2f} {reset / step[c.name]:10.1f}"
+            f"{timing.name:12} {rate:8.0f} {original:9.1f} {ratio:12.2f} "
+            f"{1e3 * reset:9.2f} {reset / step[timing.name]:10.1f}"
         )
     if {"CarGoal1", "CarGoal2"} <= step.keys():
         print(f"a step of CarGoal2 costs {step['CarGoal2'] / step['CarGoal1']:.2f} of CarGoal1's")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safecritic import plugins
 from safecritic.methods import METHODS
-from safecritic.tasks import adapt, make, register
+from safecritic.tasks import adapt, make, register_with_gymnasium
 
 __version__ = "0.1.0"
 __all__: list[str] = ["adapt", "make"]
@@ -38,7 +38,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_lazy_names()})
 
 
-register()
+register_with_gymnasium()
 plugins.load()
 
 if not TYPE_CHECKING:

@@ -1,12 +1,13 @@
 """FetchReach: its own reward and cost, and gymnasium-robotics' numbers.
 
-What it shares with HalfCheetah (checkpoints, bad input, divergence) is in test_cheetah.py.
+What it shares with the other tasks is in test_common.py and test_tasks.py.
 """
 
 import gymnasium
 import numpy as np
 import pytest
 
+from helpers.rollouts import actions_for
 from safecritic.tasks.fetch import FetchReach
 
 
@@ -16,10 +17,6 @@ def package():
 
     gymnasium.register_envs(gymnasium_robotics)
     return gymnasium.make("FetchReachDense-v4", max_episode_steps=10_000)
-
-
-def actions_for(steps, seed=0):
-    return np.random.default_rng(seed).uniform(-1.2, 1.2, (steps, 3))
 
 
 def towards(goal, obs, gain=4.0):
@@ -36,7 +33,7 @@ def test_original_is_the_packages_task(package, dtype):
         np.testing.assert_array_equal(obs[:3], theirs["observation"][:3])
         np.testing.assert_array_equal(obs[3:6], theirs["observation"][5:8])
         np.testing.assert_array_equal(obs[6:], theirs["desired_goal"])
-        for action in actions_for(50).astype(dtype):
+        for action in (1.2 * actions_for(ours, 50)).astype(dtype):  # some are clipped
             obs, reward, _, _, info = ours.step(action)
             theirs, their_reward, _, _, their_info = package.step(np.append(action, dtype(0.3)))
             expected = np.concatenate([theirs["observation"][[0, 1, 2, 5, 6, 7]], obs[6:]])
@@ -131,7 +128,7 @@ def test_layout_and_state_come_back():
     np.testing.assert_array_equal(obs[6:], goal)
     np.testing.assert_array_equal(env.layout["goal"], goal)
     assert info["goal_distance"] == pytest.approx(np.linalg.norm(obs[:3] - goal), abs=1e-15)
-    for action in actions_for(5):
+    for action in actions_for(env, 5):
         obs = env.step(action)[0]
     state = env.state
     other = FetchReach()
@@ -140,7 +137,7 @@ def test_layout_and_state_come_back():
     for key, value in other.state.items():
         np.testing.assert_array_equal(value, state[key])
     # the solver starts elsewhere, so the futures agree to its tolerance only
-    for action in actions_for(5, seed=1):
+    for action in actions_for(env, 5, seed=1):
         np.testing.assert_allclose(other.step(action)[0], env.step(action)[0], rtol=0, atol=1e-6)
     # a goal in the state comes before the layout's
     env.reset(options={"layout": {"goal": goal}, "state": {"goal": goal + 0.1}})

@@ -1,6 +1,16 @@
-"""The six benchmark tasks, and the adapter for any other environment that reports a cost."""
+"""The six benchmark tasks, tasks of your own, and the adapter for any environment with a cost."""
 
 from safecritic.tasks.adapter import FiveValues, SixValues, adapt
-from safecritic.tasks.registry import TASKS, Task, get, make, register
+from safecritic.tasks.registry import TASKS, Task, get, make, register, register_with_gymnasium
 
-__all__ = ["TASKS", "FiveValues", "SixValues", "Task", "adapt", "get", "make", "register"]
+__all__ = [
+    "TASKS",
+    "FiveValues",
+    "SixValues",
+    "Task",
+    "adapt",
+    "get",
+    "make",
+    "register",
+    "register_with_gymnasium",
+]

@@ -1,7 +1,8 @@
 """HalfCheetah: run forward, but not too fast.
 
-The model, its reset and its observation are those of Gymnasium's HalfCheetah-v5; same seed, same
-start. A speed limit is added as a cost, at half of what an unconstrained policy reaches.
+The model, its reset and its observation are those of Gymnasium's HalfCheetah-v5: the same seed
+gives the same start. A speed limit is added as a cost, at half of what an unconstrained policy
+reaches.
 
     observation (17)  joint positions without x (8), joint velocities (9)
     action (6)        joint torques in [-1, 1]
@@ -10,8 +11,8 @@ start. A speed limit is added as a cost, at half of what an unconstrained policy
     original          reward v_x - 0.1 sum(action^2); cost 1 if v_x > 3.2096 m/s; 1000 steps
                       (SafetyHalfCheetahVelocity-v1)
 
-v_x is the average speed over the step. The episode is only ever truncated. There is no goal, so
-`info["success"]` is always False.
+v_x is the average speed over the step. Episodes are truncated, never terminated. There is no goal,
+so `info["success"]` is always False.
 """
 
 from pathlib import Path
@@ -32,7 +33,7 @@ RESET_NOISE = 0.1
 
 
 def load_model() -> mujoco.MjModel:
-    """Gymnasium's half cheetah."""
+    """Return Gymnasium's half cheetah."""
     folder = Path(gymnasium.envs.mujoco.__file__).parent
     return mujoco.MjModel.from_xml_path(str(folder / "assets" / "half_cheetah.xml"))
 
@@ -41,7 +42,7 @@ class HalfCheetah(MujocoTask):
     """A planar two-legged runner with a speed limit.
 
     Args:
-        variant: "benchmark" or "original", see the module's text.
+        variant: "benchmark" or "original", see the module's docstring.
         render_mode: None or "rgb_array".
         horizon: steps per episode instead of the variant's.
 
@@ -52,7 +53,7 @@ class HalfCheetah(MujocoTask):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
     horizons: ClassVar[dict[str, int]] = {"benchmark": 500, "original": 1000}
-    has_goal: ClassVar[bool] = False  # so success means nothing
+    has_goal: ClassVar[bool] = False  # without a goal, success means nothing
     cost_max: ClassVar[float] = 1.0
     camera = "track"
 
@@ -71,12 +72,12 @@ class HalfCheetah(MujocoTask):
 
     @property
     def layout(self) -> dict[str, np.ndarray]:
-        """Empty: there is nothing to place."""
+        """Nothing: this task has nothing to place."""
         return {}
 
     @property
     def state(self) -> dict[str, Any]:
-        """What `reset(options={"state": ...})` takes; for an exact copy see `get_checkpoint`."""
+        """The state as `reset(options={"state": ...})` takes it; `get_checkpoint` is exact."""
         data = self.data
         return {"qpos": data.qpos.copy(), "qvel": data.qvel.copy(), "time": float(data.time)}
 
@@ -89,7 +90,7 @@ class HalfCheetah(MujocoTask):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts an episode near the model's pose, or at `options["state"]` (any of its keys)."""
+        """Start an episode near the model's pose, or at `options["state"]` (any of its keys)."""
         model, data = self.model, self.data
         _, state = check_options(options, (), ("qpos", "qvel", "time"))
         shapes = {"qpos": (model.nq,), "qvel": (model.nv,), "time": ()}
@@ -107,6 +108,7 @@ class HalfCheetah(MujocoTask):
         return self._begin(self._observe()), {"x_position": float(data.qpos[0])}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Apply the joint torques for 0.05 s."""
         if self._phase != RUNNING:
             self._require_reset()
         control = check_action(action, self.action_space)
@@ -143,7 +145,7 @@ class HalfCheetah(MujocoTask):
         return obs, forward - control_cost, False, truncated, info
 
     def _observe(self) -> np.ndarray:
-        # faster than np.concatenate, which shows where a whole step takes 40 microseconds
+        # faster than np.concatenate, which matters where a whole step takes 40 microseconds
         obs = np.empty(17)
         obs[:8] = self.data.qpos[1:]
         obs[8:] = self.data.qvel
@@ -163,7 +165,7 @@ class HalfCheetah(MujocoTask):
         caption: str = "",
         size: int = 480,
     ) -> np.ndarray:
-        """A side view without OpenGL, (size, size, 3) uint8; `trail` holds past `position`s."""
+        """Draw a side view without OpenGL; `trail` holds past `position`s."""
         mujoco.mj_kinematics(self.model, self.data)
         return drawing.draw_cheetah(
             self.model, self.data, trail, trail_cost, caption, self._speed, SPEED_LIMIT, size

@@ -1,7 +1,7 @@
 """What every MuJoCo task needs: checked input, an orderly episode, exact checkpoints, a camera.
 
 `check_action`, `check_array`, `check_options`, `rng_to_array` and `rng_from_array` stand alone;
-`MujocoTask` puts them together for tasks with one model and one data object.
+`MujocoTask` uses them for a task with one model and one data object.
 """
 
 import math
@@ -16,8 +16,7 @@ import mujoco
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-# MuJoCo itself calls a coordinate beyond this bad
-LARGEST_COORDINATE = 1e10
+LARGEST_COORDINATE = 1e10  # beyond this MuJoCo itself calls a coordinate bad
 
 NOT_RESET, RUNNING, ENDED = 0, 1, 2
 
@@ -25,10 +24,10 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def check_action(action: Any, space: gymnasium.Space) -> np.ndarray:
-    """The action as a float vector, or a ValueError that says what is wrong with it.
+    """Return the action as a float vector; what is no action is a ValueError.
 
-    Arrays of float32 and float64 come back as they are, anything else as float64. The space must
-    be one-dimensional. Values outside its bounds pass: clipping is up to the task.
+    Arrays of float32 and float64 are returned as they are, anything else as float64. The space
+    must be one-dimensional. Values outside its bounds pass: clipping is up to the task.
     """
     array = action
     if not (isinstance(action, np.ndarray) and action.dtype in FLOATS):
@@ -55,7 +54,7 @@ def check_action(action: Any, space: gymnasium.Space) -> np.ndarray:
 
 
 def check_array(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """A fresh float64 copy of `value`, which must be finite and have this shape."""
+    """Return a float64 copy of `value`, which must be finite and have this shape."""
     try:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -70,7 +69,7 @@ def check_array(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
 def check_options(
     options: Mapping[str, Any] | None, layout_keys: Sequence[str], state_keys: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The layout and the state inside `reset(options=...)`, with no key that nobody would read."""
+    """Return the layout and the state inside `reset(options=...)`; unknown keys are an error."""
     options = {} if options is None else options
     _known("options", options, ("layout", "state"))
     layout, state = (
@@ -91,12 +90,12 @@ def _known(name: str, given: Any, keys: Sequence[str]) -> None:
 
 
 def rng_to_array(rng: np.random.Generator) -> np.ndarray:
-    """The whole state of a PCG64 generator (Gymnasium's) as six uint64 numbers."""
+    """Return the whole state of a PCG64 generator (Gymnasium's) as six uint64 numbers."""
     state: Any = rng.bit_generator.state
     if state["bit_generator"] != "PCG64":
         raise ValueError(
-            f"only a PCG64 generator can be kept in a checkpoint, got {state['bit_generator']}: "
-            "leave env.np_random to Gymnasium"
+            f"a checkpoint can hold only a PCG64 generator, got {state['bit_generator']}: "
+            "seed with env.reset(seed=...) instead of replacing env.np_random"
         )
     wide = [state["state"]["state"], state["state"]["inc"]]
     words = [word for number in wide for word in (number >> 64, number & (2**64 - 1))]
@@ -104,10 +103,13 @@ def rng_to_array(rng: np.random.Generator) -> np.ndarray:
 
 
 def rng_from_array(array: np.ndarray) -> np.random.Generator:
-    """The generator that `rng_to_array` was given."""
+    """Return the generator that `rng_to_array` was given."""
     array = np.asarray(array)
     if array.shape != (6,) or array.dtype != np.uint64:
-        raise ValueError(f"rng must be six uint64 numbers, got {array.dtype} of {array.shape}")
+        raise ValueError(
+            f"rng must be six uint64 numbers, got {array.dtype} of shape {array.shape}: "
+            "pass what get_checkpoint() returned"
+        )
     high, low, inc_high, inc_low, has_uint32, uinteger = (int(word) for word in array)
     bits = np.random.PCG64()
     bits.state = {
@@ -120,7 +122,7 @@ def rng_from_array(array: np.ndarray) -> np.random.Generator:
 
 
 class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
-    """A task on one MuJoCo model: keeps the order of reset and step, checkpoints and renders.
+    """A task on one MuJoCo model: order of reset and step, checkpoints, rendering.
 
     A subclass sets `horizons`, `camera` and the spaces, and ends its `step` with `_finish`.
     """
@@ -161,7 +163,7 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
     # ---------------------------------------------------------------- order of reset and step
 
     def _begin(self, obs: np.ndarray) -> np.ndarray:
-        """Starts an episode at this observation."""
+        """Start an episode at this observation."""
         self._steps = 0
         self._phase = RUNNING
         self._obs = obs
@@ -173,17 +175,17 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
         raise ResetNeeded("step was called after the episode ended: call env.reset() first")
 
     def _finish(self, obs: np.ndarray, terminated: bool) -> tuple[np.ndarray, bool]:
-        """Counts the step; the observation to return and whether the episode is truncated."""
+        """Count the step; return a copy of the observation and whether the episode is truncated."""
         self._steps += 1
         self._obs = obs
         truncated = self._steps >= self.horizon
         if terminated or truncated:
             self._phase = ENDED
-        # the caller may change what it gets in place, and `_obs` is needed again
+        # a copy, because the caller may write into it and `_obs` is needed again
         return obs.copy(), truncated
 
     def _diverged(self, obs: np.ndarray) -> bool:
-        """Whether the simulation has left the numbers; then the episode is over."""
+        """Return whether the simulation has diverged; if it has, end the episode."""
         if abs(sum(obs.tolist())) < LARGEST_COORDINATE:
             return False
         self._steps += 1
@@ -193,10 +195,10 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
     # ---------------------------------------------------------------- checkpoints
 
     def get_checkpoint(self) -> dict[str, np.ndarray]:
-        """Everything that decides what this environment does next, as plain arrays.
+        """Return everything that decides what this environment does next, as plain arrays.
 
-        Restored by `set_checkpoint`, in this object or in a new one of the same class, variant
-        and horizon, every later step and reset gives the same numbers to the last bit.
+        After `set_checkpoint`, in this object or in a new one of the same class, variant and
+        horizon, every later step and reset gives the same numbers to the last bit.
         """
         signature = mujoco.mjtState.mjSTATE_INTEGRATION
         physics = np.empty(mujoco.mj_stateSize(self.model, signature))
@@ -211,7 +213,23 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
         }
 
     def set_checkpoint(self, checkpoint: Mapping[str, np.ndarray]) -> None:
-        """Continues where `get_checkpoint` was called."""
+        """Continue from where `get_checkpoint` was called."""
+        self._check_checkpoint(checkpoint)
+        signature = mujoco.mjtState.mjSTATE_INTEGRATION
+        physics = np.array(checkpoint["physics"], dtype=np.float64)
+        mujoco.mj_resetData(self.model, self.data)
+        mujoco.mj_setState(self.model, self.data, physics, signature)
+        if np.isfinite(physics).all():
+            # positions in space are not part of the state but the next step may start from them
+            mujoco.mj_forward(self.model, self.data)
+            mujoco.mj_setState(self.model, self.data, physics, signature)
+        self.np_random = rng_from_array(checkpoint["rng"])
+        self._steps = int(checkpoint["steps"])
+        self._phase = int(checkpoint["phase"])
+        self._obs = np.array(checkpoint["obs"], dtype=np.float64)
+
+    def _check_checkpoint(self, checkpoint: Mapping[str, np.ndarray]) -> None:
+        """Refuse a checkpoint of another task or MuJoCo version, before anything changes."""
         missing = sorted(self.get_checkpoint().keys() - checkpoint.keys())
         if missing:
             raise ValueError(f"checkpoint lacks {missing}: pass what get_checkpoint() returned")
@@ -220,25 +238,14 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
                 f"checkpoint belongs to {checkpoint['task']}, this environment is "
                 f"{self._identity()}: make it with the same task, variant and horizon"
             )
-        signature = mujoco.mjtState.mjSTATE_INTEGRATION
-        physics = np.array(checkpoint["physics"], dtype=np.float64)
-        size = mujoco.mj_stateSize(self.model, signature)
-        if physics.shape != (size,):
+        physics = np.shape(checkpoint["physics"])
+        size = mujoco.mj_stateSize(self.model, mujoco.mjtState.mjSTATE_INTEGRATION)
+        if physics != (size,):
             raise ValueError(
-                f"checkpoint has {physics.size} physics numbers, this model has {size}: "
-                "it was written with another MuJoCo version"
+                f"checkpoint has physics of shape {physics}, this model needs ({size},): "
+                "it was written with another MuJoCo version; install that one to continue"
             )
-        rng = rng_from_array(checkpoint["rng"])
-        mujoco.mj_resetData(self.model, self.data)
-        mujoco.mj_setState(self.model, self.data, physics, signature)
-        if np.isfinite(physics).all():
-            # positions in space are not part of the state but the next step may start from them
-            mujoco.mj_forward(self.model, self.data)
-            mujoco.mj_setState(self.model, self.data, physics, signature)
-        self.np_random = rng
-        self._steps = int(checkpoint["steps"])
-        self._phase = int(checkpoint["phase"])
-        self._obs = np.array(checkpoint["obs"], dtype=np.float64)
+        rng_from_array(checkpoint["rng"])
 
     def _identity(self) -> str:
         return f"{type(self).__name__}, variant {self.variant}, horizon {self.horizon}"
@@ -246,12 +253,12 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
     # ---------------------------------------------------------------- pictures
 
     def render(self) -> np.ndarray | None:
-        """A picture of the scene by MuJoCo's renderer (`render_mode="rgb_array"`).
+        """Return a picture of the scene by MuJoCo's renderer (`render_mode="rgb_array"`).
 
-        Where there is no OpenGL, a warning says how to get it and the picture is `draw()`'s.
+        Without OpenGL a warning says how to get it, and `draw()` makes the picture.
         """
         if self.render_mode is None:
-            gymnasium.logger.warn('render needs render_mode="rgb_array" when the task is made')
+            gymnasium.logger.warn('render() needs a task made with render_mode="rgb_array"')
             return None
         if self._renderer is None:
             try:
@@ -269,36 +276,37 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
 
     @property
     def position(self) -> np.ndarray:
-        """Where the robot is, in the coordinates of the drawing's trail."""
+        """The robot's position, in the coordinates of the drawing's trail."""
         raise NotImplementedError
 
     def draw(
         self, trail: Any = (), trail_cost: Any = (), caption: str = "", size: int = 480
     ) -> np.ndarray:
-        """A picture of the scene without OpenGL."""
+        """Draw the scene without OpenGL."""
         raise NotImplementedError
 
     def _prepare_picture(self) -> None:
-        """Places what is shown but not simulated."""
+        """Place what is shown but not simulated."""
 
     def _decorate(self, scene: mujoco.MjvScene) -> None:
-        """Adds to the picture what is not in the model."""
+        """Add to the picture what is not in the model."""
 
     def close(self) -> None:
+        """Close the renderer, if one is open."""
         if self._renderer:
             self._renderer.close()
         self._renderer = None
 
 
 def open_renderer(model: mujoco.MjModel, width: int = 480, height: int = 480) -> Any:
-    """MuJoCo's off-screen renderer, or a RuntimeError that says how to get one."""
+    """Return MuJoCo's off-screen renderer; without one, a RuntimeError says how to get it."""
     model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
     model.vis.global_.offheight = max(model.vis.global_.offheight, height)
     try:
         return _renderer(model, width, height)
     except Exception as error:
         raise RuntimeError(
-            f"MuJoCo found no OpenGL to render with ({error}). Without a screen, install EGL "
+            f"MuJoCo has no OpenGL to render with ({error}). Without a screen, install EGL "
             "(packages libegl1 and libgl1, with or without a GPU), or libosmesa6 and set "
             "MUJOCO_GL=osmesa before Python starts. Or draw without OpenGL: env.unwrapped.draw(), "
             "or safecritic.tasks.drawing.record_episode for a whole episode."
@@ -306,7 +314,7 @@ def open_renderer(model: mujoco.MjModel, width: int = 480, height: int = 480) ->
 
 
 def _renderer(model: mujoco.MjModel, width: int, height: int) -> Any:
-    # MuJoCo asks for a window system unless told otherwise; without a screen EGL serves
+    # MuJoCo asks for a window system by default; without a screen EGL works
     told = any(os.environ.get(name) for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
     contexts = sys.modules[mujoco.Renderer.__module__].gl_context
     chosen = before = contexts.GLContext
@@ -316,7 +324,7 @@ def _renderer(model: mujoco.MjModel, width: int, height: int) -> Any:
         chosen = egl.GLContext
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # looked at beforehand, because a failed renderer makes the next one abort the process
+        # tried beforehand, because a failed renderer makes the next one abort the process
         context = chosen(width, height)
         usable = bool(getattr(context, "_context", True))
         context.free()
@@ -330,7 +338,7 @@ def _renderer(model: mujoco.MjModel, width: int, height: int) -> Any:
 
 
 def make_camera(settings: dict[str, Any] | str) -> mujoco.MjvCamera | str:
-    """The model's camera of this name, or a free camera with these settings."""
+    """Return the name of a camera in the model as it is, or a free camera with these settings."""
     if isinstance(settings, str):
         return settings
     camera = mujoco.MjvCamera()

@@ -1,9 +1,9 @@
 """FetchReach: bring the hand of an arm to a point in space, slowly and smoothly.
 
 The arm, its control, its start pose and its targets are those of gymnasium-robotics'
-FetchReachDense-v4: same seed and actions, same numbers. Only the model file of that package is
-used; its environment class is not, which leaves out its name look-ups and its upper limit on the
-MuJoCo version.
+FetchReachDense-v4: the same seed and actions give the same numbers. Only the model file of that
+package is used; its environment class is not, which avoids its name look-ups and its upper limit on
+the MuJoCo version.
 
     observation (9)  hand position (m), hand velocity (metres per step of 0.04 s), target (m)
     action (3)       displacement of the hand's set point in units of 0.05 m, in [-1, 1]; the
@@ -45,7 +45,7 @@ HAND_DOWN = (1.0, 0.0, 1.0, 0.0)
 
 
 def load_model() -> mujoco.MjModel:
-    """gymnasium-robotics' Fetch arm with the weld to its set point reset as the package does."""
+    """Return gymnasium-robotics' Fetch arm, the weld to its set point reset as in the package."""
     package = find_spec("gymnasium_robotics")
     if package is None or package.origin is None:
         raise DependencyNotInstalled(
@@ -58,10 +58,10 @@ def load_model() -> mujoco.MjModel:
 
 
 class FetchReach(MujocoTask):
-    """A 7-joint arm whose hand goes to a target under limits on speed and jerk.
+    """A 7-joint arm that moves its hand to a target under limits on speed and jerk.
 
     Args:
-        variant: "benchmark" or "original", see the module's text.
+        variant: "benchmark" or "original", see the module's docstring.
         render_mode: None or "rgb_array".
         horizon: steps per episode instead of the variant's.
 
@@ -105,7 +105,7 @@ class FetchReach(MujocoTask):
         self._find_start()
 
     def _find_start(self) -> None:
-        """Pulls the hand over the table, as the package does once; every episode starts there."""
+        """Pull the hand over the table, as the package does once; every episode starts there."""
         model, data = self.model, self.data
         for name, value in BASE.items():
             data.qpos[model.joint(name).qposadr[0]] = value
@@ -127,7 +127,7 @@ class FetchReach(MujocoTask):
 
     @property
     def state(self) -> dict[str, Any]:
-        """What `reset(options={"state": ...})` takes; for an exact copy see `get_checkpoint`.
+        """The state as `reset(options={"state": ...})` takes it; `get_checkpoint` is exact.
 
         The set point is not part of it: every step begins by putting it at the hand.
         """
@@ -147,9 +147,9 @@ class FetchReach(MujocoTask):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts an episode with a new target, or with `options["layout"]`'s or `["state"]`'s.
+        """Start an episode with a new target, or with that of `options["layout"]` or `["state"]`.
 
-        Any key of `layout` and `state` may be left out; a goal in the state comes first.
+        Any key of `layout` and `state` may be left out; a goal in the state wins over the layout's.
         """
         model, data = self.model, self.data
         layout, state = check_options(options, ("goal",), ("qpos", "qvel", "time", "goal"))
@@ -170,6 +170,7 @@ class FetchReach(MujocoTask):
         return obs, {"goal_distance": _distance(obs[:3], self._goal)}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Move the hand's set point for 0.04 s."""
         if self._phase != RUNNING:
             self._require_reset()
         displacement = REACH_PER_STEP * check_action(action, self.action_space).clip(-1.0, 1.0)
@@ -178,7 +179,7 @@ class FetchReach(MujocoTask):
         data.mocap_quat[0] = data.xquat[self._hand] + HAND_DOWN
         mujoco.mj_step(model, data, nstep=SUBSTEPS)
         data.qpos[self._fingers] = 0.0
-        # of a full forward pass, only what the observation and the next set point are made of
+        # the part of a forward pass that the observation and the next set point need
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)
         obs = self._observe()
@@ -242,12 +243,12 @@ class FetchReach(MujocoTask):
         caption: str = "",
         size: int = 480,
     ) -> np.ndarray:
-        """Views from above and from the side without OpenGL; `trail` holds past `position`s."""
+        """Draw both views without OpenGL; `trail` holds past `position`s."""
         return drawing.draw_fetch(
             self.model, self.data, self._goal, trail, trail_cost, caption, GOAL_RADIUS, size
         )
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> float:
-    # with an axis, as the package does: the other form differs in the last bit
+    # with an axis, as in the package: without it the last bit differs
     return float(np.linalg.norm(a - b, axis=-1))

@@ -1,12 +1,18 @@
-"""The tasks by name: what they are, how they are made, and how Gymnasium finds them."""
+"""The table of tasks: what they are and how they are made.
+
+Everything that lists tasks reads `TASKS`; `register` adds a row from outside the package.
+"""
 
 from __future__ import annotations
 
-import difflib
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
+
+from safecritic.names import suggest
 
 NAMESPACE = "safecritic"
 
@@ -19,9 +25,9 @@ class Task:
     summary: str
     cost: str
     cost_limit: float  # the paper's budget, undiscounted cost per episode
-    entry_point: str
+    entry_point: str | Callable[..., gymnasium.Env]  # "module:attribute" or the class itself
     settings: dict[str, Any] = field(default_factory=dict)
-    has_goal: bool = True  # HalfCheetah has none, so success means nothing there
+    has_goal: bool = True  # without a goal, success means nothing
 
     @property
     def id(self) -> str:
@@ -55,39 +61,63 @@ TASKS: dict[str, Task] = {
 }  # fmt: skip
 
 
+def find(name: str) -> Task | None:
+    """Return the task of this name or Gymnasium id, in any case; None if there is none."""
+    plain = _without_namespace(name).lower()
+    return next((task for known, task in TASKS.items() if known.lower() == plain), None)
+
+
+def _without_namespace(name: str) -> str:
+    return name.removeprefix(f"{NAMESPACE}/").removesuffix("-v0")
+
+
 def get(name: str) -> Task:
-    """The task of this name or Gymnasium id; an unknown one is an error that names the nearest."""
-    plain = name.removeprefix(f"{NAMESPACE}/").removesuffix("-v0")
-    for known in TASKS:
-        if plain.lower() == known.lower():
-            return TASKS[known]
-    near = difflib.get_close_matches(plain.lower(), [k.lower() for k in TASKS], n=2, cutoff=0.5)
-    names = [k for k in TASKS if k.lower() in near] or list(TASKS)
-    question = "did you mean" if near else "the tasks are"
-    raise ValueError(f"unknown task {name!r}; {question} {', '.join(names)}?")
+    """Return the task of this name or Gymnasium id; an unknown one is an error with the nearest."""
+    task = find(name)
+    if task is None:
+        raise ValueError(f"unknown task {name!r}; {suggest(_without_namespace(name), TASKS)}")
+    return task
 
 
 def make(name: str, **settings: Any) -> gymnasium.Env:
-    """A task by its name, bare of Gymnasium's checking wrappers (the task checks its own input).
+    """Make a task without Gymnasium's checking wrappers (the task checks its own input).
 
     >>> env = make("CarGoal1", variant="original", render_mode="rgb_array")
     """
     task = get(name)
-    spec = gymnasium.spec(task.id)
-    constructor: Any = gymnasium.envs.registration.load_env_creator(task.entry_point)
+    constructor: Any = task.entry_point
+    if isinstance(constructor, str):
+        constructor = gymnasium.envs.registration.load_env_creator(constructor)
     env = constructor(**(task.settings | settings))
-    env.spec = spec
+    env.spec = gymnasium.spec(task.id)
     return env
 
 
-def register() -> None:
-    """Make the tasks known to `gymnasium.make` and `gymnasium.make_vec`."""
+def register(task: Task) -> None:
+    """Add a task of your own: `make`, `gymnasium.make` and the command line then know it.
+
+    >>> register(Task("Corridor", "walk to the end", "1 per step beside the path", 5.0,
+    ...               "corridor:Corridor"))
+    """
+    if not re.fullmatch(r"\w+", task.name):
+        raise ValueError(
+            f"the name of a task must be letters, digits and underscores, got {task.name!r}"
+        )
+    if find(task.name) is not None or task.id in gymnasium.registry:
+        raise ValueError(f"there is a task {task.name!r} already: give the new one another name")
+    _tell_gymnasium(task, order_enforce=True)
+    TASKS[task.name] = task
+
+
+def register_with_gymnasium() -> None:
+    """Make every task of the table known to `gymnasium.make` and `gymnasium.make_vec`."""
     for task in TASKS.values():
         if task.id not in gymnasium.registry:
-            # the tasks count their own steps and check their own order of calls
-            gymnasium.register(
-                id=task.id,
-                entry_point=task.entry_point,
-                kwargs=dict(task.settings),
-                order_enforce=False,
-            )
+            # the tasks of this package check their own order of calls
+            _tell_gymnasium(task, order_enforce=False)
+
+
+def _tell_gymnasium(task: Task, order_enforce: bool) -> None:
+    gymnasium.register(
+        task.id, task.entry_point, kwargs=dict(task.settings), order_enforce=order_enforce
+    )

@@ -1,24 +1,23 @@
-"""The car tasks: drive to the goal, or press the right button, without touching the rest.
+"""The car tasks: drive to the goal, or press the right button, without touching anything else.
 
-Two variants of each. `benchmark` is the paper's: the episode ends at the goal or the right button;
-reward 3 for each metre nearer and 3 for arriving; cost 0.2 for every hazard the car's origin is in
-and every vase, gremlin or wrong button it touches. `original` is Safety Gymnasium's: reward 1 and
-1, cost 0 or 1, a new goal after each, 1,000 steps; it can be compared with the original number by
-number (same physics, same observation, and from the same seed the same scene).
+Each has two variants. `benchmark` is the paper's: the episode ends at the goal or the right button;
+the reward is 3 for each metre nearer and 3 for arriving; the cost is 0.2 for every hazard the car's
+origin is in and every vase, gremlin or wrong button it touches. `original` is Safety Gymnasium's:
+reward 1 and 1, cost 0 or 1, a new goal after each, 1,000 steps; it can be compared with the
+original number by number (same physics, same observation, and the same scene from the same seed).
 
-What makes a step cheap: bodies at rest sleep, gremlins that nobody can touch are parked
-(`gremlins.py`), the forward pass that ends a step is the beginning of the next, sensors are
-computed once per step and not once per substep. What happens after the physics is plain Python on
-some twenty points: measured between two physics calls, with cold caches, that is twice as fast as
-the fifteen NumPy calls it replaces (19 against 45 microseconds for the lidars).
+What makes a step cheap: bodies at rest sleep, gremlins that nothing can touch are parked
+(`gremlins.py`), the forward pass that ends a step is the start of the next, and sensors are
+computed once per step instead of once per substep. After the physics comes plain Python on some
+twenty points: measured between two physics calls, with cold caches, it is twice as fast as the
+fifteen NumPy calls it replaces (19 against 45 microseconds for the lidars).
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import mujoco
@@ -26,89 +25,53 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from safecritic.tasks.car.gremlins import Gremlins
-from safecritic.tasks.car.layout import (
-    GOAL_RADIUS,
-    HAZARD_RADIUS,
-    MAX_LAYOUTS,
-    Arena,
-    Layout,
-    PlacementError,
-    RandomStream,
-    check_button,
-    check_layout,
-    sample_goal,
-    sample_layout,
-    sample_layouts,
-)
+from safecritic.tasks.car.layout import GOAL_RADIUS, HAZARD_RADIUS, Layout, check_start
+from safecritic.tasks.car.lidar import BINS, lidar, rotation_matrix
 from safecritic.tasks.car.model import (
     BUTTON_HEIGHT,
     CAR_FREE,
     CAR_NQ,
     CAR_NV,
-    GREMLIN_COLOUR,
     SUBSTEPS,
     VASE_HEIGHT,
     build_model,
     car_pose,
 )
-from safecritic.tasks.common import (
-    NOT_RESET,
-    RUNNING,
-    MujocoTask,
-    check_action,
-    check_array,
-    check_options,
+from safecritic.tasks.car.pictures import add_geoms, scene_now
+from safecritic.tasks.car.placement import (
+    MAX_LAYOUTS,
+    PlacementError,
+    RandomStream,
+    does_not_fit,
+    sample_goal,
+    sample_layout,
+    sample_layouts,
 )
-from safecritic.tasks.drawing import Scene, draw_scene
+from safecritic.tasks.car.rules import ARENAS, DEAD_TIME, RULES, VASE_SPEED
+from safecritic.tasks.common import NOT_RESET, RUNNING, MujocoTask, check_action
+from safecritic.tasks.drawing import draw_scene
 
-ARENAS = {
-    "CarGoal1": Arena(extent=1.5, goal_keepout=0.305, hazards=8, vases=1),
-    "CarGoal2": Arena(extent=2.0, goal_keepout=0.305, hazards=10, vases=10),
-    "CarButton1": Arena(extent=1.5, goal_keepout=0.4, hazards=4, buttons=4, gremlins=4),
-    "CarButton2": Arena(extent=1.8, goal_keepout=0.4, hazards=8, buttons=4, gremlins=6),
-}
-
-BINS = 16
-LIDAR_RANGE = 3.0
 SENSORS = 15  # accelerometer, velocimeter, gyro, magnetometer, ball velocity: 3 each
 FIRST_LIDAR = SENSORS + 9  # then the ball's rotation matrix
 FIRST_BOX_BODY, FIRST_BOX_GEOM = 5, 9  # after the world's and the car's own
-DEAD_TIME = 10  # steps after a press in which wrong buttons are free and unseen
-VASE_SPEED = 1e-4  # m/s from which a vase counts as moving
-TOUCHING = 0.5  # m between origins beyond which the car cannot touch anything
-LARGEST_NUMBER = 1e6  # m, m/s, m/s2; what is beyond has diverged
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What differs between the variants."""
-
-    distance: float  # reward for each metre nearer
-    bonus: float  # reward for arriving
-    cost: float | None  # for each contact; None: 0 or 1, Safety Gymnasium's parts
-    endless: bool  # a new goal instead of the end
-
-
-RULES = {
-    "benchmark": Rules(distance=3.0, bonus=3.0, cost=0.2, endless=False),
-    "original": Rules(distance=1.0, bonus=1.0, cost=None, endless=True),
-}
+TOUCHING = 0.5  # m between origins; beyond it the car cannot touch anything
+LARGEST_NUMBER = 1e6  # m, m/s, m/s2; beyond it the simulation has diverged
 
 
 class CarTask(MujocoTask):
     """One of CarGoal1, CarGoal2, CarButton1, CarButton2.
 
     Args:
-        task: the name.
+        task: the name of the task.
         variant: "benchmark" or "original".
         render_mode: None or "rgb_array".
         horizon: steps after which the episode is truncated (1,000).
-        extent: half side of the arena in metres, if not the task's own.
+        extent: half side of the arena in metres, instead of the task's own.
         park_gremlins: False simulates every gremlin all the time.
-        placement: "stream" draws scenes as Safety Gymnasium does, seed for seed; "batch" from
-            another stream with the same distribution, several times faster for Button tasks.
-            Default: "batch" for Button tasks in the benchmark variant, else "stream".
-        button_timer: dead time at reset; 0 as in Safety Gymnasium 1.0.0, 10 as in its 1.2.0.
+        placement: "stream" draws scenes as Safety Gymnasium does, seed for seed; "batch" draws
+            them from another stream with the same distribution, several times faster for Button
+            tasks. Default: "batch" for Button tasks in the benchmark variant, else "stream".
+        button_timer: dead time at reset in steps; 0 as in Safety Gymnasium 1.0.0, 10 as in 1.2.0.
     """
 
     horizons: ClassVar[dict[str, int]] = {"benchmark": 1000, "original": 1000}
@@ -148,7 +111,7 @@ class CarTask(MujocoTask):
         self.cost_max = 1.0 if self.rules.cost is None else self.rules.cost * most
         self.first_timer = int(button_timer)
 
-        self.kinds = _kinds(arena)
+        self.kinds = arena.kinds
         counts = [1 if kind == "goal" else getattr(arena, kind) for kind in self.kinds]
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(int)
         self._slices = {
@@ -184,9 +147,9 @@ class CarTask(MujocoTask):
         self._layout: Layout = {}
         self._goal_button = 0
         self._timer = 0
-        self._drawn_until = 0  # steps for which the original's stream has been read
+        self._drawn_until = 0  # steps for which the original's stream has been read so far
         self._last_distance = 0.0
-        self._nearest = 0.0  # hazard's edge, at the last finite state
+        self._nearest = 0.0  # m to the nearest hazard's edge, at the last finite state
         self._distances = [0.0] * int(starts[-1])  # from the car's origin, on the floor
 
     # ---------------------------------------------------------------- reset
@@ -196,16 +159,16 @@ class CarTask(MujocoTask):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Start an episode, in a random scene or in the one given by options.
 
-        `options={"layout": {...}, "state": {...}}`: a layout names all objects of the task; a
+        `options={"layout": {...}, "state": {...}}`: a layout places all objects of the task; a
         state has any of qpos, qvel, time, goal, goal_button, button_timer. Both have the form of
         `env.unwrapped.layout` and `env.unwrapped.state`.
         """
-        layout, state = self._check_options(options)
+        layout, state = check_start(self.arena, options, self.model.nq, self.model.nv)
         super().reset(seed=seed)
         if seed is not None or self._stream is None:
             chosen = int(self.np_random.integers(2**31)) if seed is None else seed % 2**32
             self._stream, self._pool = RandomStream(chosen), []
-            self._attempts = 64  # after a seed, perhaps only one layout is wanted
+            self._attempts = 64  # after a seed, perhaps only one layout is needed
         else:
             self._catch_up(self._steps)
         self._drawn_until = 0
@@ -214,29 +177,6 @@ class CarTask(MujocoTask):
         obs = self._observe()
         self._nearest = self._hazard_distance()
         return self._begin(obs), {"hazard_distance": self._nearest}
-
-    def _check_options(self, options: dict[str, Any] | None) -> tuple[Layout | None, dict]:
-        keys = ["agent", "goal", *self.arena.counts]
-        states = ["qpos", "qvel", "time", "goal"]
-        if self.arena.buttons:
-            keys, states = [*keys, "goal_button"], [*states, "goal_button", "button_timer"]
-        given, state = check_options(options, keys, states)
-        layout = None
-        if options and options.get("layout") is not None:
-            layout = check_layout(self.arena, given)
-        for name, shape in (("qpos", (self.model.nq,)), ("qvel", (self.model.nv,)), ("goal", (2,))):
-            if name in state:
-                state[name] = check_array(f"state[{name!r}]", state[name], shape)
-        for name in ("time", "button_timer"):
-            if name in state and not 0 <= float(state[name]) < math.inf:
-                raise ValueError(f"state[{name!r}] must be >= 0, got {state[name]!r}")
-        if "goal_button" in state:
-            state["goal_button"] = check_button(self.arena, state["goal_button"])
-        if "qpos" in state:
-            for start in (3, 9, *range(CAR_NQ + 3, self.model.nq, 7)):
-                if not np.linalg.norm(state["qpos"][start : start + 4]) > 1e-6:
-                    raise ValueError(f"state['qpos'][{start}:{start + 4}] is not a rotation")
-        return layout, state
 
     def _new_layout(self) -> Layout:
         assert self._stream is not None
@@ -249,13 +189,10 @@ class CarTask(MujocoTask):
             self._pool = sample_layouts(self.arena, self.np_random, self._attempts)
             tried += self._attempts
             self._attempts = 256  # many at once are cheaper for each
-        raise PlacementError(
-            f"no layout of {self.task} found in an arena of +-{self.arena.extent} m; "
-            "make it larger (extent=)"
-        )
+        raise PlacementError(does_not_fit(self.arena))
 
     def _start(self, state: Mapping[str, Any]) -> None:
-        """Put every body where the layout, then the state, has it."""
+        """Put every body where the layout says, then where the state says."""
         model, data, layout = self.model, self.data, self._layout
         mujoco.mj_resetData(model, data)
         self._fill_layout()
@@ -283,12 +220,15 @@ class CarTask(MujocoTask):
         mujoco.mj_forward(model, data)
         if not self._sane():
             self._phase = NOT_RESET
-            raise ValueError("state cannot be simulated: its qpos or qvel are out of range")
+            raise ValueError(
+                "state cannot be simulated: its qpos or qvel are out of range; start from "
+                "env.unwrapped.state"
+            )
         self._measure()
         self._last_distance = self._distances[self._goal_row]
 
     def _fill_layout(self) -> None:
-        """Fixed objects: into the array of points, and buttons also into the model."""
+        """Copy fixed objects into the list of points, and buttons into the model too."""
         layout = self._layout
         self._points[self._hazards] = layout["hazards"].tolist()
         if self.arena.buttons:
@@ -300,7 +240,7 @@ class CarTask(MujocoTask):
             self._points[self._goal_row] = layout["goal"].tolist()
 
     def _settle_buttons(self) -> None:
-        """Bring moved buttons into the simulation, which skips fixed bodies if some may sleep."""
+        """Move the buttons in the simulation, which skips fixed bodies while bodies may sleep."""
         if self.arena.buttons:
             flags = int(self.model.opt.enableflags)
             self.model.opt.enableflags = 0
@@ -314,7 +254,7 @@ class CarTask(MujocoTask):
     # ---------------------------------------------------------------- step
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Torques of the left and the right wheel; beyond +-0.02 they are saturated."""
+        """Apply torques to the left and the right wheel for 0.04 s; they saturate at +-0.02."""
         if self._phase != RUNNING:
             self._require_reset()
         data = self.data
@@ -361,7 +301,7 @@ class CarTask(MujocoTask):
         mujoco.mj_forward(model, data)
 
     def _sane(self) -> bool:
-        """Whether the simulation still has numbers of a physical size."""
+        """Return whether all numbers of the simulation still have a physical size."""
         numbers = [*self._sensors.tolist(), *self._position.tolist()]
         return (
             max(numbers) < LARGEST_NUMBER
@@ -370,7 +310,7 @@ class CarTask(MujocoTask):
         )
 
     def _measure(self) -> None:
-        """Where the movable things are, and how far everything is from the car."""
+        """Update where the movable objects are, and how far everything is from the car."""
         if self._gremlins is None:
             self._points[self._boxes] = self._box_positions.tolist()
         else:
@@ -379,7 +319,7 @@ class CarTask(MujocoTask):
         self._distances = [math.hypot(x - here_x, y - here_y) for x, y in self._points]
 
     def _touched(self) -> np.ndarray | None:
-        """Contact points with each box, then each button; None if nothing is within reach."""
+        """Count contact points with each box, then each button; None if nothing is within reach."""
         distances = self._distances
         if min(distances[self._boxes]) > TOUCHING and (
             not self.arena.buttons or min(distances[self._slices["buttons"]]) > TOUCHING
@@ -407,7 +347,7 @@ class CarTask(MujocoTask):
         return reward, {"reward_distance": nearer, "reward_goal": bonus, "success": met}
 
     def _cost(self, touched: np.ndarray | None, info: dict[str, Any]) -> float:
-        """The total; its parts go into info."""
+        """Return the cost of the step; its parts go into `info`."""
         arena, unit = self.arena, self.rules.cost
         inside = sum(d <= HAZARD_RADIUS for d in self._distances[self._hazards])
         boxes = arena.vases + arena.gremlins
@@ -417,14 +357,14 @@ class CarTask(MujocoTask):
             pressed = touched[boxes:].astype(bool)
             wrong = int(np.count_nonzero(pressed)) - int(pressed[self._goal_button])
         if unit is not None:
-            # wrong buttons are free in the dead time here too, should a given state have one
+            # wrong buttons are free here too while a given state is in the dead time
             wrong = 0 if self._timer else wrong
             info["cost_hazards"] = unit * inside
             info["cost_gremlins" if arena.gremlins else "cost_vases"] = unit * touching
             if arena.buttons:
                 info["cost_buttons"] = unit * wrong
             return unit * (inside + touching + wrong)
-        # a hazard's border itself is no cost, as in the original's sum of depths
+        # the border itself costs nothing, as in the original's sum of depths
         parts = {"hazards": min(self._distances[self._hazards]) < HAZARD_RADIUS}
         if self.task == "CarGoal2":
             parts["vases_contact"] = touching > 0
@@ -441,7 +381,7 @@ class CarTask(MujocoTask):
         return bool((np.einsum("ij,ij->i", speed, speed) >= VASE_SPEED**2).any())
 
     def _next_goal(self, info: dict[str, Any]) -> bool:
-        """A new goal in the same scene; False if there is no room for one."""
+        """Set a new goal in the same scene; return False if there is no room for one."""
         assert self._stream is not None
         self._catch_up(self._steps + 1)
         if self.arena.buttons:
@@ -462,7 +402,7 @@ class CarTask(MujocoTask):
         return True
 
     def _catch_up(self, steps: int) -> None:
-        """The original draws one number in every step; they are skipped here, where it matters."""
+        """Skip the number that the original draws in every step, only where it matters."""
         assert self._stream is not None
         self._stream.advance(steps - self._drawn_until)
         self._drawn_until = steps
@@ -486,7 +426,7 @@ class CarTask(MujocoTask):
             *(["vases_contact", "vases_velocity"] if self.task == "CarGoal2" else []),
         ]
 
-    # ---------------------------------------------------------------- what is seen
+    # ---------------------------------------------------------------- observation
 
     def _observe(self) -> np.ndarray:
         sensors = self._sensors.tolist()
@@ -498,70 +438,35 @@ class CarTask(MujocoTask):
         return np.array([*sensors, *rotation_matrix(*self._ball.tolist()), *lidars])
 
     def _hazard_distance(self) -> float:
-        """Metres from the car's origin to the edge of the nearest hazard; negative inside."""
+        """Return metres from the car's origin to the nearest hazard's edge; negative inside."""
         return min(self._distances[self._hazards]) - HAZARD_RADIUS
 
-    # ---------------------------------------------------------------- scene
+    # ---------------------------------------------------------------- pictures
+
+    @property
+    def position(self) -> np.ndarray:
+        """The car's x and y, for the trail in drawings."""
+        return self._position[:2].copy()
 
     def draw(
         self, trail: Any = (), trail_cost: Any = (), caption: str = "", size: int = 480
     ) -> np.ndarray:
-        """The scene from above, without OpenGL."""
-        poses = {kind: self._box_poses() for kind in ("vases", "gremlins") if kind in self.kinds}
-        goal_button = self._goal_button if self.arena.buttons else None
-        rotation = self._rotation
-        scene = Scene(
-            extent=self.arena.extent,
-            agent=(*self._position[:2], math.atan2(rotation[1, 0], rotation[0, 0])),
-            goal=None if self.arena.buttons else self._points[self._goal_row],
-            hazards=self._points[self._hazards],
-            vases=poses.get("vases", ()),
-            buttons=self._layout.get("buttons", ()),
-            goal_button=goal_button,
-            gremlins=poses.get("gremlins", ()),
-            gremlin_centres=None if self._gremlins is None else self._gremlins.centres[:, :2],
-            trail=trail,
-            trail_cost=trail_cost,
-            caption=caption,
-        )
-        return draw_scene(scene, size)
-
-    @property
-    def position(self) -> np.ndarray:
-        """x and y of the car, for the trail in drawings."""
-        return self._position[:2].copy()
-
-    def _box_poses(self) -> np.ndarray:
-        """x, y and rotation about z of vases or gremlins."""
-        boxes = self.state["qpos"][CAR_NQ:].reshape(-1, 7)
-        w, x, y, z = boxes[:, 3:].T
-        turn = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-        return np.column_stack([boxes[:, :2], turn])
+        """Draw the scene from above, without OpenGL."""
+        return draw_scene(scene_now(self, trail, trail_cost, caption), size)
 
     def _decorate(self, scene: mujoco.MjvScene) -> None:
-        """What is not in the model, or not where the model has it: goal, hazards, gremlins."""
-        hazard, goal = (0.0, 0.45, 0.7, 0.45), (0.0, 0.62, 0.45, 0.45)
-        cylinder, box = mujoco.mjtGeom.mjGEOM_CYLINDER, mujoco.mjtGeom.mjGEOM_BOX
-        for x, y in self._points[self._hazards]:
-            _add_geom(scene, cylinder, (HAZARD_RADIUS, 0.01, 0.0), (x, y, 0.02), hazard)
-        size, height = ((0.2, 0.1, 0.0), 0.11) if self.arena.buttons else ((0.3, 0.15, 0.0), 0.16)
-        _add_geom(scene, cylinder, size, (*self._points[self._goal_row], height), goal)
-        if self._gremlins is not None:
-            qpos, _ = self._gremlins.poses()
-            colour = tuple(float(v) for v in GREMLIN_COLOUR.split())
-            for pose in qpos[self._gremlins.parked]:
-                matrix = np.empty(9)
-                mujoco.mju_quat2Mat(matrix, pose[3:])
-                _add_geom(scene, box, (0.1, 0.1, 0.1), pose[:3], colour, matrix)
+        add_geoms(self, scene)
+
+    # ---------------------------------------------------------------- layout and state
 
     @property
     def layout(self) -> Layout:
-        """Where everything stood at the reset; can be given to `reset` again."""
+        """Where everything stood at the reset, as `reset` takes it."""
         return {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in self._layout.items()}
 
     @property
     def state(self) -> dict[str, Any]:
-        """Where everything is now; can be given to `reset` together with the layout."""
+        """Where everything is now, as `reset` takes it together with the layout."""
         state: dict[str, Any] = {
             "qpos": self.data.qpos.copy(),
             "qvel": self.data.qvel.copy(),
@@ -594,6 +499,7 @@ class CarTask(MujocoTask):
         return checkpoint
 
     def set_checkpoint(self, checkpoint: Mapping[str, np.ndarray]) -> None:
+        self._check_checkpoint(checkpoint)  # before the layout changes
         layouts = _unstack(checkpoint, "layout_")
         if layouts:
             self._layout = layouts
@@ -654,86 +560,5 @@ def _unstack(checkpoint: Mapping[str, np.ndarray], prefix: str) -> Layout:
 
 
 def _plain(layout: Layout) -> Layout:
-    """The goal button as a plain number again."""
+    """Return the layout with the goal button as a plain number."""
     return {k: int(v) if k == "goal_button" else np.array(v) for k, v in layout.items()}
-
-
-def lidar(
-    points: list[tuple[float, float]],
-    starts: list[int],
-    position: list[float],
-    rotation: list[float],
-) -> list[float]:
-    """Lidars of all kinds, 16 bins each in [0, 1]; the nearest object wins a bin.
-
-    Kind k are the points (on the floor) from starts[k] to starts[k + 1]. An object counts fully in
-    its own bin and in the two beside it by its place within its own.
-    """
-    x0, y0, z0 = position
-    r00, r01, _, r10, r11, _, r20, r21, _ = rotation
-    lift_x, lift_y = z0 * r20, z0 * r21  # the car's own height, seen through its tilt
-    hypot, atan2, per_radian = math.hypot, math.atan2, BINS / (2 * math.pi)
-    lidars = []
-    for start, stop in itertools.pairwise(starts):
-        bins = [0.0] * BINS
-        for x, y in points[start:stop]:
-            dx, dy = x - x0, y - y0
-            ego_x, ego_y = dx * r00 + dy * r10 - lift_x, dx * r01 + dy * r11 - lift_y
-            value = 1.0 - hypot(ego_x, ego_y) / LIDAR_RANGE
-            if value <= 0.0:
-                continue
-            angle = atan2(ego_y, ego_x) * per_radian
-            own = math.floor(angle)
-            after = (angle - own) * value
-            before = value - after
-            own %= BINS
-            if value > bins[own]:
-                bins[own] = value
-            if before > bins[own - 1]:
-                bins[own - 1] = before
-            own = own + 1 if own < BINS - 1 else 0
-            if after > bins[own]:
-                bins[own] = after
-        lidars += bins
-    return lidars
-
-
-def rotation_matrix(w: float, x: float, y: float, z: float) -> tuple[float, ...]:
-    """Of a unit quaternion, row by row."""
-    return (
-        w * w + x * x - y * y - z * z,
-        2 * (x * y - w * z),
-        2 * (x * z + w * y),
-        2 * (x * y + w * z),
-        w * w - x * x + y * y - z * z,
-        2 * (y * z - w * x),
-        2 * (x * z - w * y),
-        2 * (y * z + w * x),
-        w * w - x * x - y * y + z * z,
-    )
-
-
-def _add_geom(
-    scene: mujoco.MjvScene, kind: Any, size: Any, position: Any, colour: Any, matrix: Any = None
-) -> None:
-    if scene.ngeom >= scene.maxgeom:
-        return
-    matrix = np.eye(3).ravel() if matrix is None else matrix
-    mujoco.mjv_initGeom(
-        scene.geoms[scene.ngeom],
-        int(kind),
-        np.array(size, dtype=float),
-        np.array(position, dtype=float),
-        matrix,
-        np.array(colour, dtype=np.float32),
-    )
-    scene.ngeom += 1
-
-
-def _kinds(arena: Arena) -> tuple[str, ...]:
-    """Kinds of object in the order of their lidars."""
-    return (
-        ("buttons", "goal", "hazards", "gremlins")
-        if arena.buttons
-        else ("goal", "hazards", "vases")
-    )

@@ -1,6 +1,6 @@
 """Gremlins: boxes that circle a fixed point, simulated only while something can touch them.
 
-A gremlin is welded to a carrier that runs on a circle of radius 0.35 m. Left alone it is one
+A gremlin is welded to a carrier that runs on a circle of radius 0.35 m. Left alone, its motion is a
 function of time, the same for all gremlins and all episodes: it leaps from the centre onto the
 circle and follows the carrier with a small lag. So a gremlin that nothing touches is *parked*: its
 body sleeps far away, its weld is off, and its pose is read from that function. It is woken, with
@@ -31,11 +31,11 @@ RADIUS = 0.35
 CARRIER_HEIGHT = 0.1
 
 # The car reaches 0.216 m from its origin, the box 0.142 m, and both together move at most 0.06 m
-# in a step, so a gremlin further away than WAKE cannot be touched before the next look.
+# in a step, so a gremlin further away than WAKE cannot be touched in the next step.
 WAKE = 0.45
 PARK = 0.6
-# Deviation from the course, in metres (and a tenth of it in metres per second), that still counts
-# as being on it. Gremlins begin on the floor and shed the difference within 20 steps.
+# Deviation from the course, in metres (ten times this in metres per second), that still counts as
+# being on it. Gremlins start on the floor and reach their course within 20 steps.
 ON_COURSE = 1e-6
 AWAKE_AT_START = 16  # steps; at first gremlins leap up to 0.12 m per step
 TRANSIENT = 1000  # substeps after which the course is a plain rotation to 1e-12
@@ -43,13 +43,13 @@ TRANSIENT = 1000  # substeps after which the course is a plain rotation to 1e-12
 _NEVER = int(mujoco.mjtSleepPolicy.mjSLEEP_NEVER)
 _ALLOWED = int(mujoco.mjtSleepPolicy.mjSLEEP_ALLOWED)
 _STEP_TIMES = TIMESTEP * np.arange(SUBSTEPS)
-# Waking a sleeping body takes a force on it; this one is lost in the first addition.
+# A sleeping body wakes when a force acts on it; this one is lost in the first addition.
 _NUDGE = 1e-300
 
 
 @functools.cache
 def _course() -> tuple[np.ndarray, np.ndarray]:
-    """Offset from the centre and velocity of a gremlin left alone, at every substep from t = 0."""
+    """Simulate a gremlin left alone; return its offset and velocity at every substep."""
     model = build_model(gremlins=1)
     data = mujoco.MjData(model)
     data.qpos[:2] = 50.0, 50.0
@@ -64,11 +64,12 @@ def _course() -> tuple[np.ndarray, np.ndarray]:
 
 
 def carrier_position(time: float) -> tuple[float, float, float]:
+    """Return where a carrier is, relative to the centre of its circle on the floor."""
     return RADIUS * math.sin(time), RADIUS * math.cos(time), CARRIER_HEIGHT
 
 
 def course_at(time: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """Offset and velocity at a time; None inside the transient between two substeps."""
+    """Return offset and velocity at a time; None between two substeps of the transient."""
     offset, velocity = _course()
     substep = time / TIMESTEP
     nearest = round(substep)
@@ -83,7 +84,7 @@ def course_at(time: float) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def offset_at(time: float) -> tuple[float, float]:
-    """x and y of `course_at`, for times where it is known; cheaper."""
+    """Return x and y of `course_at`, more cheaply, for times at which it is known."""
     offset = _course_xy()
     substep = round(time / TIMESTEP)
     if substep <= TRANSIENT:
@@ -100,7 +101,7 @@ def _course_xy() -> list[tuple[float, float]]:
 
 
 class Gremlins:
-    """The gremlins of one environment: moves, parks and wakes them, and knows where they are."""
+    """The gremlins of one environment: moves, parks and wakes them, and tells where they are."""
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, count: int, park: bool):
         self.model, self.data, self.count, self.may_park = model, data, count, park
@@ -135,12 +136,12 @@ class Gremlins:
         self._moved = False
 
     def place_carriers(self) -> None:
-        """Carriers as the last substep before now left them; at time 0 they are at the origin."""
+        """Put the carriers where the last substep left them; at time 0, at the origin."""
         time = self.data.time
         self.data.mocap_pos[:] = carrier_position(time - TIMESTEP) if time > 0 else 0.0
 
     def step(self, distances: list[float]) -> None:
-        """One control step of the whole model; distances are from the car before it."""
+        """Simulate one control step of the whole model; distances from the car are before it."""
         if min(distances) < WAKE:
             near = np.flatnonzero(self.parked & (np.array(distances) < WAKE))
             if len(near):
@@ -165,7 +166,7 @@ class Gremlins:
         self.steps += 1
 
     def positions(self) -> list[list[float]]:
-        """Where they are now, x and y, simulated or read from the course."""
+        """Return x and y of each gremlin now, simulated or read from the course."""
         if not self._parked_count:
             return self._positions[:, :2].tolist()
         dx, dy = offset_at(self.data.time)
@@ -176,7 +177,7 @@ class Gremlins:
         return places
 
     def park(self, distances: list[float]) -> None:
-        """Park those that are on their course and far from the car (distances after the step)."""
+        """Park those on their course and far from the car; distances are after the step."""
         if (
             self._parked_count == self.count
             or not self.may_park
@@ -200,7 +201,7 @@ class Gremlins:
             self._moved = True
 
     def _on_course(self, i: int, offset: list[float], velocity: list[float]) -> bool:
-        """Plain numbers, because most of the time the first comparison decides."""
+        """Return whether a gremlin is on its course; mostly the first comparison decides."""
         x, y, z, *turn = self._qpos[i].tolist()
         centre_x, centre_y = self._centres[i]
         dx, dy, dz = offset
@@ -229,13 +230,13 @@ class Gremlins:
         self._parked_count -= len(chosen)
 
     def _weld(self, chosen: np.ndarray, on: bool) -> None:
-        """Switch welds; MuJoCo cannot let a body sleep that is welded to a carrier."""
+        """Switch welds; MuJoCo lets no body sleep that is welded to a carrier."""
         self.data.eq_active[chosen] = on
         self.model.eq_active0[chosen] = on  # for other data made from this model
         self.model.tree_sleep_policy[self._trees[chosen]] = _NEVER if on else _ALLOWED
 
     def poses(self) -> tuple[np.ndarray, np.ndarray]:
-        """qpos (n x 7) and qvel (n x 6) of all gremlins, as if none were parked."""
+        """Return qpos (n x 7) and qvel (n x 6) of all gremlins, as if none were parked."""
         qpos, qvel = self._qpos.copy(), self._qvel.copy()
         if self._parked_count:
             offset, velocity = self._now()
@@ -245,11 +246,12 @@ class Gremlins:
         return qpos, qvel
 
     def get_checkpoint(self) -> dict[str, np.ndarray]:
+        """Return what MuJoCo's state does not hold."""
         counters = np.array([self.steps, self._moved], dtype=np.int64)
         return {"gremlins_parked": self.parked.copy(), "gremlins_counters": counters}
 
     def set_checkpoint(self, checkpoint: Mapping[str, np.ndarray]) -> None:
-        """After `place`; the bodies themselves are part of the simulation's state."""
+        """Continue from `get_checkpoint`, after `place`; MuJoCo's state has the bodies."""
         self.parked[:] = checkpoint["gremlins_parked"]
         self._parked_count = int(self.parked.sum())
         steps, moved = checkpoint["gremlins_counters"]

@@ -1,28 +1,18 @@
-"""Where things stand at the start of an episode: random placement and checks of a given layout.
-
-Placement follows Safety Gymnasium draw for draw, from the same random stream, so that seed 7 here
-is the scene of seed 7 there. Objects are placed one after another, each uniformly in the arena and
-far enough from those before it; a hundred misses in a row throw the whole layout away. The Button
-tasks need about 50 layouts, 7,700 numbers, for one that fits: numbers are drawn in blocks and the
-generator is wound back to where scalar draws would have left it. Where the original's own scene is
-not asked for, `sample_layouts` finds one of the same distribution in a fifth of the time.
-"""
+"""What a car task places, and checks of a layout and a state that the caller gives."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from safecritic.tasks.common import check_array
+from safecritic.tasks.car.model import CAR_NQ
+from safecritic.tasks.common import check_array, check_options
 
-MAX_TRIES = 100
-MAX_LAYOUTS = 10_000
-MAX_GOAL_TRIES = 10_000
-
-# Radius kept free around an object by the placement, and the radius of its footprint on the floor.
+# radius that placement keeps free around an object, and radius of its footprint on the floor
 KEEPOUT = {"agent": 0.4, "hazards": 0.18, "vases": 0.15, "buttons": 0.2, "gremlins": 0.4}
 FOOTPRINT = {"agent": 0.216, "hazards": 0.2, "vases": 0.1414, "buttons": 0.1, "gremlins": 0.1414}
 GOAL_RADIUS = 0.3
@@ -31,13 +21,9 @@ HAZARD_RADIUS = 0.2
 Layout = dict[str, Any]
 
 
-class PlacementError(RuntimeError):
-    """The objects do not fit into the arena."""
-
-
 @dataclass(frozen=True)
 class Arena:
-    """What a task places: the square's half side, the goal's keepout and the number of each."""
+    """What a task places: half side of the square, the goal's keepout, number of each kind."""
 
     extent: float
     goal_keepout: float
@@ -48,15 +34,25 @@ class Arena:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of each kind the task has, in the order of placement (the goal left out)."""
+        """Number of objects of each kind, in the order of placement, without the goal."""
         counts = {name: getattr(self, name) for name in ("buttons", "hazards", "vases", "gremlins")}
         return {name: n for name, n in counts.items() if n}
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of object the car sees, in the order of their lidars."""
+        return (
+            ("buttons", "goal", "hazards", "gremlins")
+            if self.buttons
+            else ("goal", "hazards", "vases")
+        )
+
     def keepout(self, kind: str) -> float:
+        """Return the radius that placement keeps free around an object of this kind."""
         return self.goal_keepout if kind == "goal" else KEEPOUT[kind]
 
     def placement_order(self) -> list[str]:
-        """Kind of every object in the order of placement."""
+        """Return the kind of every object in the order of placement."""
         return (
             ["agent"]
             + ["buttons"] * self.buttons
@@ -67,224 +63,39 @@ class Arena:
         )
 
 
-class RandomStream:
-    """numpy's RandomState, read in blocks, its position kept as if read number by number."""
-
-    BLOCK = 512
-
-    def __init__(self, seed: int):
-        self._generator = np.random.RandomState(seed)
-        self._start: Any = None  # the generator's state before the current block
-        self._block = np.empty(0)
-        self._used = 0
-
-    def available(self, n: int) -> tuple[np.ndarray, int]:
-        """Uniform numbers in [0, 1), at least n of them unread, and where those start."""
-        if self._start is None:
-            self._start, self._used = self._generator.get_state(), 0
-            self._block = self._generator.random_sample(max(n, self.BLOCK))
-        while len(self._block) - self._used < n:
-            size = max(n, len(self._block))
-            self._block = np.concatenate([self._block, self._generator.random_sample(size)])
-        return self._block, self._used
-
-    def advance(self, n: int) -> None:
-        """Mark n numbers as read."""
-        self.available(n)
-        self._used += n
-
-    def uniform(self, low: float, high: float) -> float:
-        block, i = self.available(1)
-        self._used += 1
-        return low + (high - low) * float(block[i])
-
-    def choice(self, n: int) -> int:
-        self._wind_back()
-        return int(self._generator.choice(n))
-
-    def _wind_back(self) -> None:
-        if self._start is not None:
-            self._generator.set_state(self._start)
-            self._generator.random_sample(self._used)
-            self._start = None
-
-    def get_state(self) -> np.ndarray:
-        self._wind_back()
-        state: Any = self._generator.get_state()
-        _, keys, position, has_gauss, gauss = state
-        return np.concatenate([keys.astype(np.float64), [position, has_gauss, gauss]])
-
-    def set_state(self, state: np.ndarray) -> None:
-        keys = state[:-3].astype(np.uint32)
-        self._generator.set_state(("MT19937", keys, int(state[-3]), int(state[-2]), state[-1]))
-        self._start = None
-
-
-def sample_layout(arena: Arena, stream: RandomStream) -> Layout:
-    """Place everything, turn everything, choose the goal; in the original's order of draws."""
-    order = arena.placement_order()
-    positions = _place(arena, order, stream)
-    rotations = [stream.uniform(0, 2 * math.pi) for _ in order]
-
-    layout = _layout(arena, order, positions, rotations)
+def check_start(
+    arena: Arena, options: Mapping[str, Any] | None, nq: int, nv: int
+) -> tuple[Layout | None, dict[str, Any]]:
+    """Return the layout and the state inside `reset(options=...)`, both checked."""
+    layout_keys = ["agent", "goal", *arena.counts]
+    state_keys = ["qpos", "qvel", "time", "goal"]
     if arena.buttons:
-        layout["goal_button"] = stream.choice(arena.buttons)
-    else:
-        goal = sample_goal(arena, stream, layout)
-        if goal is None:
-            raise PlacementError(_does_not_fit(arena))
-        layout["goal"] = goal
-    return layout
-
-
-def _layout(
-    arena: Arena, order: list[str], positions: list[tuple[float, float]], rotations: list[float]
-) -> Layout:
-    rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in arena.counts}
-    for kind, (x, y), turn in zip(order, positions, rotations, strict=True):
-        if kind in ("vases", "gremlins"):
-            rows[kind].append((x, y, turn))
-        elif kind in ("hazards", "buttons"):
-            rows[kind].append((x, y))
-    layout: Layout = {name: np.array(r) for name, r in rows.items()}
-    layout["agent"] = np.array([*positions[0], rotations[0]])
-    return layout
-
-
-def sample_goal(arena: Arena, stream: RandomStream, scene: Layout) -> np.ndarray | None:
-    """A place for the goal, clear of all objects as they are in `scene`; None if none is found."""
-    kinds = [("agent", scene["agent"][None, :2])]
-    kinds += [(name, scene[name][:, :2]) for name in arena.counts]
-    others = np.concatenate([places for _, places in kinds])
-    radii = np.concatenate([[arena.keepout(k)] * len(p) for k, p in kinds]) + arena.goal_keepout
-    low, high = _range(arena, "goal")
-    chunk = 64
-    for start in range(0, MAX_GOAL_TRIES, chunk):
-        n = min(chunk, MAX_GOAL_TRIES - start)
-        block, i = stream.available(2 * n)
-        tries = low + (high - low) * block[i : i + 2 * n].reshape(n, 2)
-        free = _free(tries, others, radii)
-        if free.any():
-            first = int(free.argmax())
-            stream.advance(2 * (first + 1))
-            return tries[first].copy()
-        stream.advance(2 * n)
-    return None
-
-
-def _range(arena: Arena, kind: str) -> tuple[float, float]:
-    side = arena.extent - arena.keepout(kind)
-    if side <= 0:
-        raise PlacementError(_does_not_fit(arena))
-    return -side, side
-
-
-def _free(tries: np.ndarray, others: np.ndarray, radii: np.ndarray) -> np.ndarray:
-    dx = tries[:, :1] - others[:, 0]
-    dy = tries[:, 1:] - others[:, 1]
-    return (dx * dx + dy * dy >= radii * radii).all(axis=1)
-
-
-def _does_not_fit(arena: Arena) -> str:
-    objects = ", ".join(f"{n} {name}" for name, n in arena.counts.items())
-    return (
-        f"no layout found: car, goal, {objects} do not fit into an arena of "
-        f"+-{arena.extent} m with the distances kept between them; make the arena larger (extent=)"
-    )
-
-
-def _place(arena: Arena, order: list[str], stream: RandomStream) -> list[tuple[float, float]]:
-    keepout = np.array([arena.keepout(kind) for kind in order])
-    for _ in range(MAX_LAYOUTS):
-        placed: list[tuple[float, float]] = []
-        for i, kind in enumerate(order):
-            place = _draw(stream, *_range(arena, kind), placed, keepout[:i] + keepout[i])
-            if place is None:
-                break
-            placed.append(place)
-        else:
-            return placed
-    raise PlacementError(_does_not_fit(arena))
-
-
-def _draw(
-    stream: RandomStream,
-    low: float,
-    high: float,
-    placed: list[tuple[float, float]],
-    radii: np.ndarray,
-) -> tuple[float, float] | None:
-    """The first of a hundred tries that is clear of everything placed.
-
-    A few tries in plain Python, which is faster while most of them succeed, then the rest at once.
-    """
-    width, few = high - low, 5
-    block, at = stream.available(2 * MAX_TRIES)
-    numbers = block[at : at + 2 * few].tolist()
-    limits = (radii * radii).tolist()
-    for k in range(0, 2 * few, 2):
-        x, y = low + width * numbers[k], low + width * numbers[k + 1]
-        for (px, py), limit in zip(placed, limits):  # noqa: B905 (strict costs time here)
-            dx, dy = x - px, y - py
-            if dx * dx + dy * dy < limit:
-                break
-        else:
-            stream.advance(k + 2)
-            return x, y
-    tries = low + width * block[at : at + 2 * MAX_TRIES].reshape(MAX_TRIES, 2)
-    free = _free(tries, np.array(placed), radii)
-    first = int(free.argmax())
-    if not free[first]:
-        stream.advance(2 * MAX_TRIES)
-        return None
-    stream.advance(2 * (first + 1))
-    return float(tries[first, 0]), float(tries[first, 1])
-
-
-def sample_layouts(
-    arena: Arena, generator: np.random.Generator, attempts: int = 64
-) -> list[Layout]:
-    """The layouts of a Button task that succeed among many tried at once.
-
-    Same rules and distribution as `sample_layout`, another random stream, a fifth of the time:
-    one layout in about fifty succeeds, and here all attempts share each array operation.
-    """
-    order = arena.placement_order()
-    keepout = np.array([arena.keepout(kind) for kind in order])
-    x, y = np.empty((2, attempts, len(order)))
-    for i, kind in enumerate(order):
-        low, high = _range(arena, kind)
-        reach = np.square(keepout[:i] + keepout[i])[:, None]
-        pending = np.arange(len(x))
-        for tries in (3, 17, MAX_TRIES - 20):
-            tx, ty = generator.uniform(low, high, (2, len(pending), tries))
-            square = np.square(tx[:, None, :] - x[pending, :i, None])
-            square += np.square(ty[:, None, :] - y[pending, :i, None])
-            taken = (square < reach).any(axis=1)
-            row, first = np.arange(len(pending)), taken.argmin(axis=1)
-            x[pending, i], y[pending, i] = tx[row, first], ty[row, first]
-            pending = pending[taken[row, first]]
-            if not len(pending):
-                break
-        if len(pending):
-            alive = np.ones(len(x), dtype=bool)
-            alive[pending] = False
-            x, y = x[alive], y[alive]
-            if not len(x):
-                return []
-    rotations = generator.uniform(0, 2 * math.pi, x.shape)
-    goals = generator.integers(arena.buttons, size=len(x))
-    return [
-        _layout(arena, order, np.stack([x[k], y[k]], 1).tolist(), rotations[k].tolist())
-        | {"goal_button": int(goals[k])}
-        for k in range(len(x))
-    ]
+        layout_keys += ["goal_button"]
+        state_keys += ["goal_button", "button_timer"]
+    given, state = check_options(options, layout_keys, state_keys)
+    layout = None
+    if options and options.get("layout") is not None:
+        layout = check_layout(arena, given)
+    for name, shape in (("qpos", (nq,)), ("qvel", (nv,)), ("goal", (2,))):
+        if name in state:
+            state[name] = check_array(f"state[{name!r}]", state[name], shape)
+    for name in ("time", "button_timer"):
+        if name in state and not 0 <= float(state[name]) < math.inf:
+            raise ValueError(f"state[{name!r}] must be finite and >= 0, got {state[name]!r}")
+    if "goal_button" in state:
+        state["goal_button"] = check_button(arena, state["goal_button"])
+    if "qpos" in state:
+        for start in (3, 9, *range(CAR_NQ + 3, nq, 7)):
+            if not np.linalg.norm(state["qpos"][start : start + 4]) > 1e-6:
+                raise ValueError(
+                    f"state['qpos'][{start}:{start + 4}] must be a rotation (a unit quaternion), "
+                    "got zeros: start from env.unwrapped.state['qpos']"
+                )
+    return layout, state
 
 
 def check_layout(arena: Arena, layout: Layout) -> Layout:
-    """A given layout as arrays of the right shape, or a ValueError that says what is wrong."""
-    if not isinstance(layout, dict):
-        raise ValueError(f"layout must be a dict, got {type(layout).__name__}")
+    """Return the layout as arrays of the right shape; a wrong one is a ValueError."""
     shapes: dict[str, tuple[int, ...]] = {"agent": (3,)}
     for name, n in arena.counts.items():
         shapes[name] = (n, 3 if name in ("vases", "gremlins") else 2)
@@ -292,12 +103,9 @@ def check_layout(arena: Arena, layout: Layout) -> Layout:
         shapes["goal"] = (2,)
     optional = {"goal"} if arena.buttons else set()
     known = [*shapes, *(["goal_button"] if arena.buttons else []), *optional]
-    unknown = sorted(set(layout) - set(known))
-    if unknown:
-        raise ValueError(f"layout has unknown objects {unknown}; this task has {known}")
     missing = sorted(set(known) - set(layout) - optional)
     if missing:
-        raise ValueError(f"layout lacks {missing}; this task needs {known}")
+        raise ValueError(f"layout lacks {missing}: give all of {known}")
 
     checked: Layout = {
         name: check_array(f"layout[{name!r}]", layout[name], s) for name, s in shapes.items()
@@ -309,33 +117,36 @@ def check_layout(arena: Arena, layout: Layout) -> Layout:
             button = checked["buttons"][checked["goal_button"]]
             if not np.allclose(goal, button, atol=1e-6):
                 raise ValueError(
-                    f"layout['goal'] {goal} is not where button {checked['goal_button']} is "
-                    f"({button}); in Button tasks the goal is a button: leave 'goal' out"
+                    f"layout['goal'] must be where button {checked['goal_button']} is, {button}, "
+                    f"got {goal}: in Button tasks the goal is a button, leave 'goal' out"
                 )
     _refuse_overlap(arena, checked)
     return checked
 
 
 def check_button(arena: Arena, index: Any) -> int:
+    """Return the index of a button of this arena; another one is a ValueError."""
     if not 0 <= int(index) < arena.buttons or int(index) != index:
         raise ValueError(f"goal_button must be 0 to {arena.buttons - 1}, got {index!r}")
     return int(index)
 
 
 def _refuse_overlap(arena: Arena, layout: Layout) -> None:
-    """Two objects overlap if they are nearer than placement allows and their footprints meet."""
-    things = [("agent", layout["agent"][:2], FOOTPRINT["agent"], KEEPOUT["agent"])]
+    """Refuse two objects that are nearer than placement allows and whose footprints meet."""
+    # plain numbers, because a cost map checks thousands of layouts
+    x, y, _ = layout["agent"].tolist()
+    things = [("agent", x, y, FOOTPRINT["agent"], KEEPOUT["agent"])]
     for name in arena.counts:
-        for i, row in enumerate(layout[name]):
-            things.append((f"{name}[{i}]", row[:2], FOOTPRINT[name], KEEPOUT[name]))
+        for i, (x, y, *_) in enumerate(layout[name].tolist()):
+            things.append((f"{name}[{i}]", x, y, FOOTPRINT[name], KEEPOUT[name]))
     if "goal" in layout and not arena.buttons:
-        things.append(("goal", layout["goal"], GOAL_RADIUS, arena.goal_keepout))
-    for i, (name, place, size, keepout) in enumerate(things):
-        for other, there, other_size, other_keepout in things[:i]:
-            distance = math.hypot(*(place - there))
+        things.append(("goal", *layout["goal"].tolist(), GOAL_RADIUS, arena.goal_keepout))
+    for i, (name, x, y, size, keepout) in enumerate(things):
+        for other, other_x, other_y, other_size, other_keepout in things[:i]:
+            distance = math.hypot(x - other_x, y - other_y)
             if distance < min(size + other_size, keepout + other_keepout) - 1e-9:
                 raise ValueError(
                     f"layout: {other} and {name} overlap ({distance:.3f} m between their centres); "
-                    "move one of them (a car that starts inside something is given by "
-                    "state['qpos'], which is not checked)"
+                    "move one of them (to start the car inside something, use state['qpos'], which "
+                    "is not checked)"
                 )

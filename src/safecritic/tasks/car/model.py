@@ -1,14 +1,14 @@
-"""The MuJoCo model of the car tasks, written from its measured figures.
+"""The MuJoCo model of the car tasks, written from measured numbers.
 
 Goals and hazards take no part in the physics, so they are not in the model: the environment keeps
-their positions in arrays and adds them to pictures. What is in it, in the order that fixes qpos
-and qvel: the car, then vases or gremlins, the gremlins' carriers, the buttons.
+their positions and adds them to pictures. The model has, in the order that fixes qpos and qvel: the
+car, then vases or gremlins, the gremlins' carriers, the buttons.
 
-Three things differ from the original's model, because the engine changed since (MuJoCo 2.3.3 ->
-3.x) and the differences undo that change: the welds' torque scale (rotation rows are weighted by
-the rotational inverse weight since 3.0, a factor 150 for the gremlin box), solver figures for
-contacts between two boxes (their depth is twice the old one since 3.4), and one contact point
-instead of several between a wheel and a box (multiccd, now on by default).
+Three things differ from the original's model, to undo changes of the engine from MuJoCo 2.3.3 to
+3.x: the torque scale of the welds (rotation rows are weighted by the rotational inverse weight
+since 3.0, a factor 150 for the gremlin box), the solver's parameters for contacts between two boxes
+(their depth is twice the old one since 3.4), and one contact point instead of several between a
+wheel and a box (multiccd, now on by default).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import mujoco
 
 CAR_NQ, CAR_NV = 13, 11  # free joint 7/6, two wheels 1/1 each, ball 4/3
 CAR_HEIGHT = 0.1
-CAR_FREE = 7  # numbers of its position and rotation, the first of qpos
+CAR_FREE = 7  # numbers of its position and rotation, first in qpos
 VASE_HEIGHT = 0.1 - 4e-5  # where a vase settles under its own weight
 GREMLIN_HEIGHT = 0.1
 BUTTON_HEIGHT = 0.1
@@ -82,7 +82,7 @@ def _box(name: str, height: float, colour: str, sleep: str) -> str:
 
 
 def _box_pairs(boxes: list[str]) -> str:
-    """Contacts between boxes, with the force law of the engine the tasks were defined on."""
+    """Return contacts between boxes with the force law of the engine the tasks were defined on."""
     partners = itertools.chain(
         itertools.product(CAR_BOXES, boxes), itertools.combinations(boxes, 2)
     )
@@ -94,11 +94,11 @@ def _box_pairs(boxes: list[str]) -> str:
 
 
 def model_xml(vases: int = 0, gremlins: int = 0, buttons: int = 0) -> str:
-    """The model's text; see the tables of the tasks' documentation for every figure."""
+    """Return the model as MuJoCo's XML."""
     boxes = [f"vase{i}" for i in range(vases)] + [f"gremlin{i}" for i in range(gremlins)]
     bodies = [_box(f"vase{i}", VASE_HEIGHT, VASE_COLOUR, "allowed") for i in range(vases)]
     bodies += [
-        # MuJoCo cannot let a body sleep while it is welded to a carrier
+        # MuJoCo lets no body sleep that is welded to a carrier
         _box(f"gremlin{i}", GREMLIN_HEIGHT, GREMLIN_COLOUR, "never")
         for i in range(gremlins)
     ]
@@ -162,11 +162,11 @@ def model_xml(vases: int = 0, gremlins: int = 0, buttons: int = 0) -> str:
 
 
 def car_pose(x: float, y: float, heading: float) -> tuple[float, ...]:
-    """Position and rotation of a level car on the floor, as they stand in qpos."""
+    """Return position and rotation of a level car on the floor, as in qpos."""
     turn = heading / 2
     return x, y, CAR_HEIGHT, math.cos(turn), 0.0, 0.0, math.sin(turn)
 
 
 def build_model(vases: int = 0, gremlins: int = 0, buttons: int = 0) -> mujoco.MjModel:
-    """Compile the model. Objects are moved to their places at every reset, not compiled in."""
+    """Compile the model; every reset moves the objects to their places."""
     return mujoco.MjModel.from_xml_string(model_xml(vases, gremlins, buttons))

@@ -1,4 +1,4 @@
-"""Where the recorded trajectories of the original tasks are."""
+"""The recorded trajectories of the original tasks."""
 
 import os
 from pathlib import Path
@@ -7,12 +7,12 @@ import numpy as np
 
 
 def golden_dir() -> Path:
-    """`tests/golden`, or the folder that SAFECRITIC_GOLDEN names."""
-    return Path(os.environ.get("SAFECRITIC_GOLDEN") or Path(__file__).parent / "golden")
+    """Return `tests/golden`, or the folder that SAFECRITIC_GOLDEN names."""
+    return Path(os.environ.get("SAFECRITIC_GOLDEN") or Path(__file__).parents[1] / "golden")
 
 
 def golden_files(pattern: str) -> list[Path]:
-    """The recordings of this name pattern; none is an error, or parity would pass untested."""
+    """Return the recordings of this pattern; none is an error, or parity would pass untested."""
     files = sorted(golden_dir().glob(pattern))
     if not files:
         raise FileNotFoundError(
@@ -22,5 +22,6 @@ def golden_files(pattern: str) -> list[Path]:
 
 
 def load_golden(path: Path) -> dict[str, np.ndarray]:
+    """Load one recording."""
     with np.load(path, allow_pickle=False) as data:
         return {key: data[key] for key in data.files}

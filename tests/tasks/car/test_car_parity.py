@@ -7,21 +7,13 @@ of it runs with the cheap model on: sleeping bodies, parked gremlins, one forwar
 
 from __future__ import annotations
 
-import functools
-
 import mujoco
 import numpy as np
 import pytest
 
-from golden_data import golden_files, load_golden
+from helpers.cars import RECORDED, layout_of, put, recordings, touching
 from safecritic.tasks.car.env import CarTask
 
-TASKS = {
-    "goal1": "CarGoal1",
-    "goal2": "CarGoal2",
-    "button1": "CarButton1",
-    "button2": "CarButton2",
-}
 PARTS = ("hazards", "vases_contact", "vases_velocity", "gremlins", "buttons")
 BLOCKS = {
     "accelerometer": slice(0, 3),
@@ -33,54 +25,14 @@ BLOCKS = {
 }
 
 
-@functools.cache
-def recordings(task: str) -> list[dict[str, np.ndarray]]:
-    return [load_golden(path) for path in golden_files(f"car_{task}_*.npz")]
-
-
-def layout_of(run: dict[str, np.ndarray]) -> dict:
-    layout: dict = {"agent": [*run["agent_xy0"], float(run["agent_rot0"])]}
-    layout["hazards"] = run["hazards_pos0"][:, :2]
-    if "buttons_pos0" in run:
-        layout["buttons"] = run["buttons_pos0"][:, :2]
-        layout["goal_button"] = int(run["goal_button"][0])
-    else:
-        layout["goal"] = run["goal_xy"][0]
-    for name in ("vases", "gremlins"):
-        if f"{name}_pos0" in run:
-            layout[name] = np.column_stack([run[f"{name}_pos0"][:, :2], run[f"{name}_rot0"]])
-    return layout
-
-
-def state_of(run: dict[str, np.ndarray], i: int) -> dict:
-    state = {"qpos": run["qpos"][i], "qvel": run["qvel"][i], "time": run["time"][i]}
-    state["goal"] = run["goal_xy"][i]
-    if "goal_button" in run:
-        state |= {"goal_button": run["goal_button"][i], "button_timer": run["button_timer"][i]}
-    return state
-
-
-def touching(run: dict[str, np.ndarray], *kinds: str) -> np.ndarray:
-    """Whether the car touches one of these kinds, at every index."""
-    counts = [run[f"contacts_{k}"] for k in kinds if f"contacts_{k}" in run]
-    if not counts:
-        return np.zeros(len(run["qpos"]), dtype=bool)
-    return np.concatenate(counts, axis=1).any(axis=1)
-
-
-def put(env: CarTask, run: dict[str, np.ndarray], i: int) -> np.ndarray:
-    obs, _ = env.reset(options={"layout": layout_of(run), "state": state_of(run, i)})
-    return obs
-
-
-@pytest.fixture(params=TASKS)
+@pytest.fixture(params=RECORDED)
 def task(request) -> str:
     return request.param
 
 
 @pytest.fixture
 def env(task: str) -> CarTask:
-    env = CarTask(TASKS[task], variant="original")
+    env = CarTask(RECORDED[task], variant="original")
     env.reset(seed=0)
     return env
 
@@ -117,12 +69,13 @@ def test_goals_after_success_are_the_originals(task, env):
     assert seen >= 3
 
 
-def test_observation_and_contacts_at_stored_states(task, env):
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_observation_and_contacts_at_stored_states(task, env, stride):
     accelerometer = []
     wrong = 0
     for run in recordings(task):
         calm = ~touching(run, "gremlins")
-        for i in range(1, 201, 2):
+        for i in range(1, 201, stride):
             obs = put(env, run, i)
             # the recorded accelerometer was read with the last action on
             np.testing.assert_allclose(obs[3:], run["obs"][i, 3:], rtol=0, atol=1e-10)
@@ -210,7 +163,10 @@ def test_one_step_from_every_stored_state(task, env):
     assert np.mean(np.array(reward_errors) < 5e-4) >= 0.99
 
 
-@pytest.mark.parametrize(("horizon", "limit", "share"), [(10, 1e-5, 0.98), (50, 1e-3, 0.90)])
+@pytest.mark.parametrize(
+    ("horizon", "limit", "share"),
+    [(10, 1e-5, 0.98), pytest.param(50, 1e-3, 0.90, marks=pytest.mark.slow)],
+)
 def test_open_loop(task, env, horizon, limit, share):
     errors = []
     for run in recordings(task):

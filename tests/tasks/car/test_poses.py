@@ -6,9 +6,8 @@ import pytest
 import safecritic
 from safecritic.tasks.car import poses
 from safecritic.tasks.car.env import FIRST_LIDAR
-from safecritic.tasks.car.model import CAR_HEIGHT
-
-TASKS = ["CarGoal1", "CarGoal2", "CarButton1", "CarButton2"]
+from safecritic.tasks.car.model import CAR_FREE, car_pose
+from safecritic.tasks.car.rules import ARENAS
 
 
 def scene(task: str) -> tuple:
@@ -19,23 +18,21 @@ def scene(task: str) -> tuple:
     return env, np.column_stack([places, rng.choice([0.3, -1.2, 2.9], 60)])
 
 
-def put(env, pose: np.ndarray) -> np.ndarray:
-    """The environment's own observation with the car there."""
+def observe_at(env, pose: np.ndarray) -> np.ndarray:
+    """Reset with the car at this pose; return the environment's own observation."""
     state = {"qpos": env.state["qpos"]}
-    x, y, heading = pose
-    turn = heading / 2
-    state["qpos"][:7] = x, y, CAR_HEIGHT, np.cos(turn), 0, 0, np.sin(turn)
+    state["qpos"][:CAR_FREE] = car_pose(*pose)
     obs, _ = env.reset(seed=3, options={"layout": env.layout, "state": state})
     return obs
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ARENAS)
 def test_observations_are_those_of_a_reset_at_each_pose(task: str) -> None:
     env, places = scene(task)
-    found, paid = poses.observations(env, places), poses.costs(env, places)
+    observations, paid = poses.observations(env, places), poses.costs(env, places)
     assert 0 < np.count_nonzero(paid) < len(paid)
-    for pose, obs, cost in zip(places, found, paid, strict=True):
-        own = put(env, pose)
+    for pose, obs, cost in zip(places, observations, paid, strict=True):
+        own = observe_at(env, pose)
         np.testing.assert_allclose(obs[FIRST_LIDAR:], own[FIRST_LIDAR:], atol=1e-12)
         np.testing.assert_allclose(obs[3:FIRST_LIDAR], own[3:FIRST_LIDAR], atol=1e-6)
         touched = env._touched()
@@ -48,10 +45,10 @@ def test_the_simulation_is_as_before() -> None:
     env, places = scene("CarGoal2")
     poses.costs(env, places)
     poses.observations(env, places)
-    found = [env.step(np.array([0.3, -0.2]))[0] for _ in range(5)]
+    obs = [env.step(np.array([0.3, -0.2]))[0] for _ in range(5)]
     env.reset(seed=3)
     expected = [env.step(np.array([0.3, -0.2]))[0] for _ in range(5)]
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(obs, expected)
 
 
 def test_parked_gremlins_are_refused() -> None:

@@ -1,0 +1,205 @@
+"""The canvas of the drawings: colours, a panel in metres, text, legend and frame.
+
+The colours are told apart by colour-blind readers too (Okabe and Ito's set).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+Colour = tuple[int, ...]
+Points = Sequence[Sequence[float]] | np.ndarray
+Paint = Callable[["Panel", Any], None]  # draws an icon into a panel of side 2
+Entry = tuple[str, Paint]  # of a legend
+
+PAPER: Colour = (250, 249, 246)
+ARENA: Colour = (255, 255, 255)
+GRID: Colour = (232, 231, 226)
+BORDER: Colour = (176, 174, 166)
+INK: Colour = (45, 49, 56)
+SOFT_INK: Colour = (120, 124, 130)
+GREEN: Colour = (0, 158, 115)
+BLUE: Colour = (0, 114, 178)
+SKY: Colour = (86, 180, 233)
+ORANGE: Colour = (230, 159, 0)
+RED: Colour = (213, 94, 0)
+PINK: Colour = (204, 121, 167)
+YELLOW: Colour = (240, 228, 66)
+
+FINE = 3  # a pixel is the mean of FINE x FINE drawn ones
+
+
+class Panel:
+    """A rectangle of the picture with coordinates in metres, y (or z) up."""
+
+    def __init__(
+        self,
+        width: int,
+        height: int,
+        centre: Sequence[float],
+        pixels_per_metre: float,
+        background: Colour = PAPER,
+    ) -> None:
+        self.size = (width, height)
+        self.scale = pixels_per_metre * FINE
+        self.offset = np.array([width * FINE / 2, height * FINE / 2])
+        self.centre = np.asarray(centre, dtype=float)
+        self._image = Image.new("RGB", (width * FINE, height * FINE), background)
+        self._draw = ImageDraw.Draw(self._image, "RGBA")
+
+    @property
+    def edges(self) -> tuple[float, float, float, float]:
+        """Left, right, bottom and top in metres."""
+        (x, y), (across, up) = self.centre, self.offset / self.scale
+        return x - across, x + across, y - up, y + up
+
+    def pixels(self, points: Any) -> list[tuple[float, float]]:
+        """Convert metres to pixels of the fine picture."""
+        moved = (np.asarray(points, dtype=float).reshape(-1, 2) - self.centre) * self.scale
+        return [(self.offset[0] + x, self.offset[1] - y) for x, y in moved]
+
+    def disc(
+        self,
+        centre: Any,
+        radius: float,
+        fill: Colour | None = None,
+        outline: Colour | None = None,
+        width: float = 1.0,
+    ) -> None:
+        """Draw a disc, its radius in metres and its outline in pixels."""
+        (x, y), r = self.pixels(centre)[0], radius * self.scale
+        self._draw.ellipse((x - r, y - r, x + r, y + r), fill, outline, round(width * FINE))
+
+    def polygon(
+        self,
+        points: Any,
+        fill: Colour | None = None,
+        outline: Colour | None = None,
+        width: float = 1.0,
+    ) -> None:
+        """Draw a polygon, its points in metres and its outline in pixels."""
+        self._draw.polygon(self.pixels(points), fill, outline, round(width * FINE))
+
+    def line(self, points: Any, colour: Colour, width: float = 1.0) -> None:
+        """Draw a line through the points, `width` in pixels of the finished picture."""
+        path = self.pixels(points)
+        if len(path) > 1:
+            self._draw.line(path, colour, round(width * FINE), joint="curve")
+
+    def capsule(self, a: Any, b: Any, radius: float, fill: Colour) -> None:
+        """Fill everything within the radius of the line from a to b."""
+        a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+        along, length = b - a, float(np.hypot(*(b - a)))
+        if length > 0:
+            side = np.array([-along[1], along[0]]) * radius / length
+            self.polygon([a + side, b + side, b - side, a - side], fill)
+        self.disc(a, radius, fill)
+        self.disc(b, radius, fill)
+
+    def trail(self, points: Any, costs: Any) -> None:
+        """Draw where the robot has been, red where the step had a cost."""
+        points = np.asarray(points, dtype=float).reshape(-1, 2)
+        red = np.zeros(len(points), dtype=bool)
+        if costs is not None and len(costs):
+            red[-len(costs) :] = np.asarray(costs)[-len(points) :] > 0
+        start = 1
+        for i in range(2, len(points) + 1):
+            # one line per stretch of one colour
+            if i == len(points) or red[i] != red[start]:
+                colour = (*RED, 255) if red[start] else (*INK, 120)
+                self.line(points[start - 1 : i], colour, 3.0 if red[start] else 2.0)
+                start = i
+
+    def image(self) -> Image.Image:
+        """Return the finished picture."""
+        return self._image.reduce(FINE)
+
+
+def to_world(points: Any, x: float, y: float, rotation: float) -> np.ndarray:
+    """Move points from an object's own frame into the world."""
+    c, s = np.cos(rotation), np.sin(rotation)
+    return np.asarray(points, dtype=float) @ np.array([[c, s], [-s, c]]) + (x, y)
+
+
+def rectangle(x: float, y: float, half_x: float, half_y: float) -> np.ndarray:
+    """Return the corners of a rectangle from its centre and half sides."""
+    signs = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)])
+    return signs * (half_x, half_y) + (x, y)
+
+
+@lru_cache(maxsize=16)
+def _font(size: int) -> Any:
+    return ImageFont.load_default(size)
+
+
+def write_text(
+    image: Image.Image,
+    xy: tuple[float, float],
+    text: str,
+    size: int,
+    colour: Colour = INK,
+    anchor: str = "lm",
+) -> None:
+    """Write one line; `anchor` is Pillow's."""
+    ImageDraw.Draw(image).text(xy, text, fill=colour, font=_font(size), anchor=anchor)
+
+
+def round_to_even(value: float) -> int:
+    """Round to an even number of pixels, which video encoders need."""
+    return 2 * round(value / 2)
+
+
+def strip_height(size: int) -> int:
+    """Return the height of the strips for caption and legend."""
+    return round_to_even(max(20, size * 0.06))
+
+
+def compose(
+    panels: Sequence[Image.Image], caption: str, strip: int, legend: Image.Image | None = None
+) -> np.ndarray:
+    """Put panels side by side, the caption in a strip above and the legend below."""
+    width = sum(panel.width for panel in panels)
+    height = panels[0].height
+    picture = Image.new("RGB", (width, height + (2 if legend else 1) * strip), PAPER)
+    left = 0
+    for panel in panels:
+        picture.paste(panel, (left, strip))
+        left += panel.width
+    if legend:
+        picture.paste(legend, ((width - legend.width) // 2, strip + height))
+    write_text(picture, (strip * 0.4, strip / 2), caption, round(strip * 0.5))
+    return np.asarray(picture)
+
+
+def draw_legend(entries: Sequence[Entry], width: int, height: int) -> Image.Image:
+    """Draw a row of icons with their names; each paints itself in a square of side 2."""
+    icon = round(height * 0.62)
+    size = round(height * 0.44)
+    while True:
+        texts = [round(_font(size).getlength(name)) for name, _ in entries]
+        gap = round(size * 0.35)
+        need = sum(texts) + len(entries) * (icon + gap)
+        if need <= width - 2 * gap or size <= 7:
+            break
+        size -= 1
+    space = min(size * 1.4, (width - need) / (len(entries) + 1))
+    left = (width - need - space * (len(entries) - 1)) / 2
+    row = Image.new("RGB", (width, height), PAPER)
+    for (name, paint), text in zip(entries, texts, strict=True):
+        panel = Panel(icon, icon, (0.0, 0.0), icon / 2.2)
+        paint(panel, (0.0, 0.0))
+        row.paste(panel.image(), (round(left), (height - icon) // 2))
+        write_text(row, (left + icon + gap * 0.7, height / 2), name, size)
+        left += icon + gap + text + space
+    return row
+
+
+def _cost_icon(panel: Panel, at: Any) -> None:
+    panel.line([(-0.9, -0.5), (-0.2, 0.0)], (*INK, 140), 2.0)
+    panel.line([(-0.2, 0.0), (0.9, 0.5)], RED, 3.0)
+
+
+COST_ENTRY: Entry = ("cost", _cost_icon)

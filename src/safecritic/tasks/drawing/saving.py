@@ -1,0 +1,170 @@
+"""Files: a frame as PNG, frames as GIF or MP4, and a whole episode as a film."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from PIL import Image
+
+
+def save_png(frame: np.ndarray, path: str | Path) -> None:
+    """Write one frame."""
+    Image.fromarray(_check_frame(frame)).save(_target(path), optimize=True)
+
+
+def save_animation(frames: Iterable[np.ndarray], path: str | Path, fps: float = 20.0) -> None:
+    """Write the frames as a looping .gif, or as .mp4 (needs `pip install 'safecritic[video]'`)."""
+    path = Path(path)
+    images = [_check_frame(frame) for frame in frames]
+    if not images:
+        raise ValueError(f"no frames to write to {path}: pass at least one")
+    shapes = sorted({image.shape for image in images})
+    if len(shapes) > 1:
+        raise ValueError(f"all frames of an animation must have the same shape, got {shapes}")
+    if not fps > 0:
+        raise ValueError(f"fps must be > 0, got {fps}")
+    if path.suffix == ".gif":
+        _save_gif(images, _target(path), fps)
+    elif path.suffix == ".mp4":
+        _save_mp4(images, path, fps)
+    else:
+        raise ValueError(f"the path of an animation must end in .gif or .mp4, got {path.name!r}")
+
+
+def _save_gif(images: list[np.ndarray], path: Path, fps: float) -> None:
+    palette = _palette(images[:: max(1, len(images) // 8)][:8] + images[-1:])
+    pages = [
+        Image.fromarray(image).quantize(palette=palette, dither=Image.Dither.NONE)
+        for image in images
+    ]
+    # a frame lasts a whole number of hundredths of a second, and viewers slow down below two
+    duration = max(20, 10 * round(100 / fps))
+    pages[0].save(path, save_all=True, append_images=pages[1:], duration=duration, loop=0)
+
+
+def _palette(images: list[np.ndarray], exact: int = 96, blended: int = 128) -> Image.Image:
+    """Return the commonest colours as they are, and shades for the smooth edges between them."""
+    pixels = np.concatenate([image.reshape(-1, 3) for image in images]).astype(np.uint32)
+    packed, count = np.unique(
+        pixels @ np.array([1 << 16, 1 << 8, 1], dtype=np.uint32), return_counts=True
+    )
+    packed = packed[np.argsort(-count, kind="stable")]
+    colours = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], axis=1).astype(np.uint8)
+    flat = colours[:exact].tobytes()
+    if len(colours) > exact:
+        # each colour once, or the few pixels of a car would not get a shade of their own
+        edges = Image.fromarray(colours[None, exact:]).quantize(blended)
+        flat += bytes(edges.getpalette() or ())[: 3 * blended]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(flat)
+    return palette
+
+
+def _save_mp4(images: list[np.ndarray], path: Path, fps: float) -> None:
+    try:
+        import imageio_ffmpeg
+    except ImportError as error:
+        raise ImportError(
+            "writing .mp4 needs imageio-ffmpeg: pip install 'safecritic[video]', or write a .gif"
+        ) from error
+    height, width = images[0].shape[:2]
+    writer = imageio_ffmpeg.write_frames(
+        str(_target(path)), (width, height), fps=fps, quality=7, macro_block_size=2
+    )
+    writer.send(None)
+    try:
+        for image in images:
+            writer.send(np.ascontiguousarray(image))
+    finally:
+        writer.close()
+
+
+def _check_frame(frame: np.ndarray) -> np.ndarray:
+    frame = np.asarray(frame)
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
+        raise ValueError(
+            f"a frame must be uint8 of shape (height, width, 3), got {frame.dtype} of {frame.shape}"
+        )
+    return frame
+
+
+def _target(path: str | Path) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def make_caption(step: int, reward: float, cost: float, success: bool = False) -> str:
+    """Return the line above a picture: step, and reward and cost summed since the reset."""
+    text = f"step {step}   reward {reward:.2f}   cost {cost:.2f}"
+    return text + "   reached" if success else text
+
+
+def record_episode(
+    env: gymnasium.Env,
+    policy: Callable[[np.ndarray], Any] | None = None,
+    path: str | Path | None = None,
+    seed: int | None = None,
+    *,
+    options: dict[str, Any] | None = None,
+    max_steps: int | None = None,
+    every: int = 1,
+    fps: float | None = None,
+    size: int = 480,
+) -> list[np.ndarray]:
+    """Run one episode from a reset and return its frames; with `path`, also save them.
+
+    Args:
+        env: a task of this package, wrapped or not: anything whose `unwrapped` has `draw`.
+        policy: function from observation to action; None samples random actions.
+        path: .gif or .mp4 for the film, .png for its last frame with the whole trail.
+        seed: for the reset, and for the actions of the random policy.
+        options: for the reset.
+        max_steps: stop after this many steps even if the episode has not ended.
+        every: draw every n-th step (the first and the last are always drawn).
+        fps: frames per second of the film; real time by default.
+        size: width of a frame in pixels (the arm's is wider).
+    """
+    task: Any = env.unwrapped
+    if not hasattr(task, "draw"):
+        raise TypeError(
+            f"{type(task).__name__} has no draw method: use a task of safecritic, or record the "
+            "frames of env.render() with save_animation"
+        )
+    if path is not None and Path(path).suffix not in (".gif", ".mp4", ".png"):
+        raise ValueError(f"path must end in .gif, .mp4 or .png, got {str(path)!r}")
+    if every < 1:
+        raise ValueError(f"every must be >= 1, got {every}")
+    if policy is None and seed is not None:
+        env.action_space.seed(seed)
+    obs, _ = env.reset(seed=seed, options=options)
+    points, costs = [task.position], [0.0]
+    total, step, done, success = 0.0, 0, False, False
+    film_only = path is None or Path(path).suffix != ".png"
+
+    def frame() -> np.ndarray:
+        caption = make_caption(step, total, sum(costs), success)
+        return task.draw(
+            trail=np.array(points), trail_cost=np.array(costs), caption=caption, size=size
+        )
+
+    frames = [frame()]
+    while not done:
+        action = env.action_space.sample() if policy is None else policy(obs)
+        obs, reward, terminated, truncated, info = env.step(action)
+        step += 1
+        total += float(reward)
+        costs.append(float(info["cost"]))
+        points.append(task.position)
+        success = bool(info.get("success", False))
+        done = terminated or truncated or step == max_steps
+        if done or (film_only and step % every == 0):
+            frames.append(frame())
+    if path is not None and film_only:
+        real_time = env.metadata.get("render_fps", 25) / every
+        save_animation(frames, path, fps or real_time)
+    elif path is not None:
+        save_png(frames[-1], path)
+    return frames

@@ -1,0 +1,165 @@
+"""Pictures of the tasks: the right things at the right places."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from helpers.frames import differs
+from safecritic.tasks.cheetah import HalfCheetah
+from safecritic.tasks.drawing import Scene, draw_scene
+from safecritic.tasks.drawing.canvas import BLUE, GREEN, ORANGE, PINK, RED, SKY, YELLOW
+from safecritic.tasks.fetch import FetchReach
+
+EMPTY = Scene(extent=1.5, agent=(0.0, 0.0, 0.0))
+
+
+def pixel(frame, x, y, extent=1.5, size=480):
+    """The colour at a place in the arena; the strip of the caption is on top."""
+    scale = size / 2 / (1.12 * extent)
+    top = frame.shape[0] - size - (frame.shape[0] - size) // 2
+    return frame[top + round(size / 2 - y * scale), round(size / 2 + x * scale)]
+
+
+def near(colour, target, tolerance=6):
+    return np.abs(np.asarray(colour, float) - target).max() <= tolerance
+
+
+def blend(colour, alpha):
+    return np.array(colour) * alpha / 255 + 255 * (1 - alpha / 255)
+
+
+@pytest.mark.parametrize("size", [120, 480, 641])
+def test_frame_has_the_asked_width_and_even_sides(size):
+    frame = draw_scene(EMPTY, size=size)
+    assert frame.dtype == np.uint8
+    assert frame.shape[2] == 3
+    assert abs(frame.shape[1] - size) <= 1
+    assert frame.shape[0] % 2 == frame.shape[1] % 2 == 0
+
+
+def test_each_object_is_where_it_belongs():
+    scene = Scene(
+        extent=1.5,
+        agent=(0.0, 0.0, 0.0),
+        goal=(1.1, 1.1),
+        hazards=[(-1.1, 1.1)],
+        vases=[(-1.1, -1.1, 0.3)],
+        buttons=[(1.1, -1.1), (0.3, -1.1)],
+        goal_button=1,
+        gremlins=[(-0.3, -1.1, 0.0)],
+        gremlin_centres=[(-0.3, -1.45)],
+    )
+    frame = draw_scene(scene)
+    for x, y, colour in [
+        (1.1, 1.1, GREEN),
+        (1.25, 1.25, blend(GREEN, 80)),
+        (-1.1, 1.1, blend(BLUE, 70)),
+        (-1.23, 1.03, blend(BLUE, 70)),
+        (-1.1, -1.1, SKY),
+        (1.1, -1.1, ORANGE),
+        (0.3, -1.1, GREEN),
+        (-0.3, -1.1, PINK),
+    ]:
+        assert near(pixel(frame, x, y), colour), (x, y)
+    # just outside hazard, vase and button
+    for x, y in [(-1.33, 1.1), (-1.1, -1.25), (1.23, -1.1)]:
+        assert near(pixel(frame, x, y), (255, 255, 255)), (x, y)
+
+
+@pytest.mark.parametrize("rotation", [0.0, np.pi / 2, np.pi, -0.7])
+def test_the_front_of_the_car_is_its_minus_y(rotation):
+    frame = draw_scene(dataclasses.replace(EMPTY, agent=(0.3, 0.25, rotation)))
+    forward = np.array([np.sin(rotation), -np.cos(rotation)])
+    front = (0.3, 0.25) + 0.13 * forward
+    back = (0.3, 0.25) - 0.2 * forward
+    assert near(pixel(frame, *front), YELLOW)
+    assert near(pixel(frame, *back), (255, 255, 255))
+
+
+def test_vases_turn_with_their_rotation():
+    straight = draw_scene(dataclasses.replace(EMPTY, vases=[(1.0, 0.0, 0.0)]))
+    turned = draw_scene(dataclasses.replace(EMPTY, vases=[(1.0, 0.0, np.pi / 4)]))
+    assert near(pixel(straight, 1.08, 0.08), SKY)
+    assert near(pixel(turned, 1.08, 0.08), (255, 255, 255))
+    assert near(pixel(turned, 1.12, 0.0), SKY)
+
+
+def test_trail_is_red_where_the_step_cost_something():
+    trail = [(-1.2, 0.7), (-0.4, 0.7), (0.4, 0.7), (1.2, 0.7)]
+    frame = draw_scene(dataclasses.replace(EMPTY, trail=trail, trail_cost=[0, 0, 0.2, 0]))
+    assert near(pixel(frame, 0.1, 0.7), RED)
+    for x in (-0.8, 0.8):
+        grey = pixel(frame, x, 0.7).astype(int)
+        assert np.ptp(grey) < 20
+        assert grey.max() < 200
+
+
+def test_a_car_outside_the_arena_is_still_in_the_picture():
+    # nothing else is as dark a yellow, and the legend's car is drawn in both
+    inside = draw_scene(EMPTY)
+    outside = draw_scene(dataclasses.replace(EMPTY, agent=(4.0, 0.0, 0.0)))
+    yellow = (np.abs(outside.astype(int) - YELLOW).max(axis=-1) < 20)[:500]
+    assert yellow.sum() > 5
+    assert np.argwhere(yellow)[:, 1].min() > 400
+    assert outside.shape == inside.shape
+
+
+def test_caption_and_legend_are_written():
+    plain, said = (draw_scene(dataclasses.replace(EMPTY, caption=c)) for c in ("", "cost 1.00"))
+    changed = np.argwhere(differs(plain, said))
+    assert len(changed) > 50
+    assert changed[:, 0].max() < 28
+    legend = differs(plain, draw_scene(dataclasses.replace(EMPTY, hazards=[(9.0, 9.0)])))
+    assert np.argwhere(legend)[:, 0].min() > 500
+
+
+# ---------------------------------------------------------------- cheetah and arm
+
+
+def test_cheetah_follows_the_runner_and_shows_its_speed():
+    env = HalfCheetah()
+    env.reset(seed=0)
+    calm = env.draw()
+    assert calm.shape == (316, 480, 3)
+    state = env.state
+    state["qpos"][0] += 1.0
+    env.reset(options={"state": state})
+    # one metre on is the same picture but for the numbers on the floor
+    moved = differs(calm, env.draw())
+    assert np.argwhere(moved)[:, 0].min() > 250
+    assert moved.sum() < 400
+    state["qpos"][1], state["qvel"] = 0.5, np.array([5.0] + [0.0] * 8)
+    env.reset(options={"state": state})
+    env.step(np.zeros(6))
+    bar = env.draw()[40:60, 330:470]
+    assert (np.abs(bar.astype(int) - RED).max(axis=-1) < 10).sum() > 500
+
+
+def test_fetch_shows_hand_target_and_trail_in_both_views():
+    env = FetchReach()
+    env.reset(seed=0, options={"layout": {"goal": [1.45, 0.6, 0.75]}})
+    points = np.array([[1.3, 0.5, 0.9], [1.5, 0.5, 0.9], [1.6, 0.5, 0.9]])
+    frame = env.draw(trail=points, trail_cost=np.array([0.0, 1.0, 0.0]))
+    assert frame.shape == (440, 768, 3)
+    scale, strip = 384 / 1.25, 28
+    for left, axes, centre in ((0, [0, 1], (1.1, 0.75)), (384, [0, 2], (1.1, 0.62))):
+
+        def at(point, left=left, axes=axes, centre=centre):
+            u, v = (np.asarray(point)[axes] - centre) * scale
+            return frame[strip + round(192 - v), left + round(192 + u)]
+
+        assert near(at([1.45, 0.6, 0.75]), GREEN, 12)
+        assert near(at(env.position), YELLOW, 12)
+        assert near(at([1.4, 0.5, 0.9]), RED, 12)
+        assert np.ptp(at([1.55, 0.5, 0.9]).astype(int)) < 40
+
+
+@pytest.mark.parametrize("task", [HalfCheetah, FetchReach])
+def test_drawing_does_not_touch_the_simulation(task):
+    watched, plain = task(), task()
+    watched.reset(seed=0)
+    plain.reset(seed=0)
+    for action in np.random.default_rng(0).uniform(-1, 1, (5, *plain.action_space.shape)):
+        watched.draw(trail=np.array([watched.position]), trail_cost=np.zeros(1))
+        np.testing.assert_array_equal(watched.step(action)[0], plain.step(action)[0])
