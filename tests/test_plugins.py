@@ -1,10 +1,13 @@
 """Packages outside of this one add to it through entry points; a folder on the path is enough."""
 
+import json
 import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+import pytest
 
 import safecritic
 from safecritic import plugins
@@ -111,3 +114,101 @@ def test_metadata_is_searched_for_plugins_alone(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "packages.zip", "w"):
         pass
     assert plugins._may_name_plugins(str(tmp_path / "packages.zip"))
+
+
+EVERYTHING = """
+import numpy as np
+from gymnasium.spaces import Box
+import gymnasium
+
+from safecritic import methods
+from safecritic.evaluation import measures
+from safecritic.report import tables
+from safecritic.tasks import registry
+
+
+class Corridor(gymnasium.Env):
+    observation_space = Box(-2.0, 2.0, (1,), np.float32)
+    action_space = Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.steps = float(self.np_random.uniform(-0.5, 0.5)), 0
+        return np.array([self.x], np.float32), {}
+
+    def step(self, action):
+        self.x = float(np.clip(self.x + 0.2 * float(action[0]), -2.0, 2.0))
+        self.steps += 1
+        info = {"cost": float(self.x > 1.0), "success": self.x > 1.5}
+        return np.array([self.x], np.float32), self.x, info["success"], self.steps >= 15, info
+
+
+def action_size(agent, critic, evaluation):
+    if critic is None:
+        return None
+    actions = critic.actions(evaluation.observations)
+    return {"mean": float(np.abs(actions).mean())}, {"action_size/actions": actions}
+
+
+def action_table(study, folder):
+    rows = [
+        [run.job.method, f"{run.measures['action_size']['mean']:.3f}"]
+        for run in study.runs
+        if run.done and "action_size" in run.measures
+    ]
+    return tables.Table("action-size", "Size of the actions", "Mean |a|.", ["method", "size"], rows)
+
+
+methods.register(
+    methods.safety_critic(
+        "cautious",
+        "Cautious",
+        "Cautious SC",
+        "a conservative critic without influence",
+        "takes other actions to cost more",
+        None,
+        ("conservative",),
+        conservative_weight=0.05,
+    )
+)
+registry.register(registry.Task("Corridor", "walk", "1 beyond 1", 2.0, Corridor))
+measures.register(measures.Measure("action_size", action_size))
+tables.register("Actions", action_table)
+"""
+
+STUDY = """
+methods = ["sc", "cautious"]
+tasks = ["Corridor"]
+seeds = [0]
+steps = 150
+deployment_episodes = 2
+[settings]
+hidden = [8]
+batch_size = 8
+learning_starts = 60
+buffer_size = 200
+[method.cautious]
+conservative_share = 1.0
+"""
+
+
+@pytest.mark.slow
+def test_everything_from_outside_reaches_command_line_study_and_page(tmp_path: Path) -> None:
+    """A method, a task and a measure of another package: listed, trained, measured and shown."""
+    install(tmp_path, "outside", EVERYTHING, "outside")
+    (tmp_path / "grid.toml").write_text(STUDY)
+    assert "cautious" in python(tmp_path, "-m", "safecritic", "methods").stdout
+    assert "Corridor" in python(tmp_path, "-m", "safecritic", "tasks").stdout
+    out = tmp_path / "study"
+    words = ["study", str(tmp_path / "grid.toml"), "--out", str(out), "--workers", "1"]
+    assert "2 of 2 runs are done" in python(tmp_path, "-m", "safecritic", *words).stdout
+    settings = json.loads((out / "runs" / "cautious-Corridor-seed0" / "config.json").read_text())
+    assert settings["config"]["conservative_weight"] == 0.05
+    assert settings["config"]["influence"] is False
+    python(tmp_path, "-m", "safecritic", "report", str(out))
+    page = (out / "report" / "index.html").read_text()
+    for text in ("Cautious SC", "Corridor", "Size of the actions"):
+        assert text in page
+    table = (out / "report" / "tables" / "action-size.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in table] == ["method", "sc", "cautious"]
+    assert all(0 < float(line.split(",")[1]) <= 1 for line in table[1:])
