@@ -45,7 +45,7 @@ from safecritic.run.folder import (
 from safecritic.run.loop import InterruptedRun, Intervals, Loop
 from safecritic.run.off_policy import OffPolicyTraining
 from safecritic.run.on_policy import OnPolicyTraining
-from safecritic.tasks.adapter import Adapted, make_env
+from safecritic.tasks.adapter import Adapted, make_env, scale_action
 
 EVALUATION_SEED = 10_000  # far from the seeds people train with
 
@@ -260,8 +260,7 @@ class Agent:
     def _own_action(self, action: np.ndarray) -> np.ndarray:
         """Return an action in [-1, 1]^A in the bounds, shape and type of the environment."""
         low, high = (np.array(self.environment[end]) for end in ("action_low", "action_high"))
-        share = (np.clip(action.astype(np.float64), -1.0, 1.0) + 1.0) / 2.0
-        own = (1.0 - share) * low.ravel() + share * high.ravel()
+        own = scale_action(action.astype(np.float64), low.ravel(), high.ravel())
         return own.reshape(low.shape).astype(self.environment["action_dtype"])
 
     def evaluate(
@@ -284,9 +283,11 @@ class Agent:
         else:
             used, _ = make_env(env if env is not None else self.environment["id"])
         with lending as notes:
-            found = evaluate(used, self.policy(seed=seed), self.values, self.config, episodes, seed)
+            evaluation = evaluate(
+                used, self.policy(seed=seed), self.values, self.config, episodes, seed
+            )
         self.notes += notes
-        return found
+        return evaluation
 
     def values(self, obs: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
         """Return Q_R and, if the method has them, Q_C and influence of adapted (N, O), (N, A)."""
