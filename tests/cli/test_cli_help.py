@@ -111,7 +111,7 @@ def test_groups_stand_in_order(
     method: str, groups: list[str], read_help: Callable[[str], str]
 ) -> None:
     text = read_help(f"train {method}")
-    options = [f"{title} options" for title in ("run", *groups, "output")]
+    options = [f"{title} options" for title in ("task and run", *groups, "output")]
     assert titles(text) == ["positional arguments", "options", *options]
     for title, part in PARTS.items():
         assert (f"--{part}, --no-{part} " in text) == (title in groups)

@@ -42,7 +42,7 @@ WANDB = optional(
     "PROJECT", "project of Weights & Biases to log to as well; needs safecritic[wandb]"
 )
 RAY = optional("ADDRESS", "run on the Ray cluster there, or `local`; needs safecritic[ray]")
-RUN_TITLE, OUTPUT_TITLE = arg(name="run"), arg(name="output")
+RUN_TITLE, OUTPUT_TITLE = arg(name="task and run"), arg(name="output")
 
 Flag = Annotated[bool, FlagCreatePairsOff]  # `--x` alone, without `--no-x`
 
