@@ -1,14 +1,25 @@
 """Quick runs compile without optimisation; the whole suite, as CI runs it, tests what users run."""
 
+import gc
 import os
 
 import pytest
 
-pytest.register_assert_rewrite("fakes")
+pytest.register_assert_rewrite("helpers")
+
+
+@pytest.fixture
+def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the curves at the end of a run, which take longer to draw than a test to run."""
+    monkeypatch.setattr("safecritic.api.draw_curves", lambda folder: None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # a full collection looks through all that JAX has traced: a tenth of the time by default
+    gc.set_threshold(10_000, 50, 100)
     # before any test module imports JAX, in the workers of xdist too
     if config.option.markexpr == "not slow":
         flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_optimization_level=0".strip()
+        # the emitters of fused loops take most of the time of compiling an update
+        quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+        os.environ["XLA_FLAGS"] = f"{flags} {quick}".strip()

@@ -264,6 +264,7 @@ def test_environments_that_do_not_fit_are_refused() -> None:
         USC("Pendulum-v1")
 
 
+@pytest.mark.usefixtures("no_curves")
 def test_a_run_folder_is_not_written_over(tmp_path: Path) -> None:
     out = tmp_path / "run"
     DDPG(KeptPoint(), **SMALL).learn(100, out=out)

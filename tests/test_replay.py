@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -15,21 +14,24 @@ GAMMA = 0.9
 def transition(t, cost=0.0, terminated=False, truncated=False):
     """Row t: every number in it is a function of t."""
     return replay.Transition(
-        obs=jnp.array([t, -t], jnp.float32),
-        action=jnp.array([t / 1000], jnp.float32),
-        reward=jnp.float32(t),
-        cost=jnp.float32(cost),
-        next_obs=jnp.array([t + 1, -t - 1], jnp.float32),
-        terminated=jnp.bool_(terminated),
-        truncated=jnp.bool_(truncated),
+        obs=np.array([t, -t], np.float32),
+        action=np.array([t / 1000], np.float32),
+        reward=np.float32(t),
+        cost=np.float32(cost),
+        next_obs=np.array([t + 1, -t - 1], np.float32),
+        terminated=np.bool_(terminated),
+        truncated=np.bool_(truncated),
     )
 
 
+init = jax.jit(replay.init, static_argnums=(0, 1, 2))
 insert = jax.jit(replay.insert)
+window = jax.jit(replay.window, static_argnums=2)
+block_of = jax.jit(replay.block, static_argnums=1)
 
 
 def filled(capacity, transitions):
-    ring = replay.init(capacity, 2, 1)
+    ring = init(capacity, 2, 1)
     for each in transitions:
         ring = insert(ring, each)
     return ring
@@ -63,7 +65,7 @@ def test_insert_does_not_copy_the_buffer():
         ring = replay.insert(ring, row)
         return ring, replay.sample(ring, key, Settings(costly_share=0.5, n_step=2)).obs * 2.0
 
-    ring = replay.init(54_321, 2, 1)
+    ring = init(54_321, 2, 1)
     compiled = jax.jit(step, donate_argnums=0).lower(ring, transition(0), jax.random.key(0))
     copies = [
         line
@@ -77,29 +79,29 @@ def test_costly_rows_are_kept_in_step_with_the_ring():
     rng = np.random.default_rng(0)
     for chance in (0.3, 1.0):
         costs = (rng.random(60) < chance) * 0.2
-        ring = replay.init(7, 2, 1)
+        ring = init(7, 2, 1)
         for t, cost in enumerate(costs):
             ring = insert(ring, transition(t, cost))
-            size, start = int(ring.costly_size), int(ring.costly_start)
-            listed = [int(ring.costly[(start + i) % 7]) for i in range(size)]
+            size, start, costly = jax.device_get((ring.costly_size, ring.costly_start, ring.costly))
+            listed = [costly[(start + i) % 7] for i in range(size)]
             expected = [s % 7 for s in range(max(0, t - 6), t + 1) if costs[s] > 0]
             assert listed == expected
 
 
 def test_share_of_costly_rows():
-    ring = filled(50, [transition(t, cost=float(t in (3, 17, 40))) for t in range(50)])
+    ring = filled(64, [transition(t, cost=float(t in (3, 17, 40))) for t in range(50)])
     for share, number in ((0.0, 0), (0.25, 8), (1.0, 32)):
-        batch = sample(ring, jax.random.key(1), config=Settings(costly_share=share))
+        batch = jax.device_get(sample(ring, jax.random.key(1), config=Settings(costly_share=share)))
         assert int((batch.cost > 0).sum()) >= number
         if number:
-            assert set(np.asarray(batch.reward[:number])) == {3.0, 17.0, 40.0}
-    cheap = filled(50, [transition(t) for t in range(50)])
-    batch = sample(cheap, jax.random.key(1), config=Settings(costly_share=0.5))
+            assert set(batch.reward[:number]) == {3.0, 17.0, 40.0}
+    cheap = filled(64, [transition(t) for t in range(50)])
+    batch = sample(cheap, jax.random.key(1), config=Settings(costly_share=0.25))
     assert len(np.unique(batch.reward)) > 10
 
 
 def test_sampling_is_uniform_over_stored_rows():
-    ring = filled(100, [transition(t) for t in range(10)])
+    ring = filled(64, [transition(t) for t in range(10)])
     batch = sample(ring, jax.random.key(0), config=Settings(batch_size=4000))
     counts = np.bincount(np.asarray(batch.reward, int), minlength=10)
     assert counts.size == 10
@@ -126,13 +128,14 @@ def test_n_step_windows_stop_with_the_episode(n, capacity):
     rows = [transition(t, terminated=t in (4, 12), truncated=t == 7) for t in range(16)]
     ring = filled(capacity, rows)
     kept = range(16 - capacity, 16)
-    index = jnp.array([t % capacity for t in kept], jnp.int32)
-    window = replay.n_step(ring, index, ring.reward, n, GAMMA)
+    index = np.array([t % capacity for t in kept], np.int32)
+    n_step = jax.jit(replay.n_step, static_argnums=(3, 4))
+    windows = jax.device_get(n_step(ring, index, ring.reward, n, GAMMA))
     for i, t in enumerate(kept):
         total, last, discount = plain_n_step(rows, t, n)
-        np.testing.assert_allclose(window.total[i], total, rtol=1e-6)
-        np.testing.assert_allclose(window.next_obs[i, 0], last + 1)
-        np.testing.assert_allclose(window.discount[i], discount, rtol=1e-6)
+        np.testing.assert_allclose(windows.total[i], total, rtol=1e-6)
+        np.testing.assert_allclose(windows.next_obs[i, 0], last + 1)
+        np.testing.assert_allclose(windows.discount[i], discount, rtol=1e-6)
 
 
 def test_truncation_keeps_the_bootstrap_and_termination_removes_it():
@@ -143,9 +146,9 @@ def test_truncation_keeps_the_bootstrap_and_termination_removes_it():
 
 
 def test_cost_may_look_further_ahead_than_reward():
-    ring = filled(20, [transition(t, cost=1.0) for t in range(20)])
-    batch = sample(ring, jax.random.key(0), config=Settings(safety_n_step=3))
-    inside = np.asarray(batch.index) < 18
+    ring = filled(64, [transition(t, cost=1.0) for t in range(20)])
+    batch = jax.device_get(sample(ring, jax.random.key(0), config=Settings(safety_n_step=3)))
+    inside = batch.index < 18
     np.testing.assert_allclose(batch.cost[inside], 1 + GAMMA + GAMMA**2, rtol=1e-6)
     np.testing.assert_allclose(batch.discount, GAMMA, rtol=1e-6)
     np.testing.assert_allclose(batch.cost_discount[inside], GAMMA**3, rtol=1e-6)
@@ -157,13 +160,13 @@ def test_cost_may_look_further_ahead_than_reward():
 def test_neighbours_are_the_rows_around_and_a_block():
     ring = filled(64, [transition(t) for t in range(40)])
     batch = sample(ring, jax.random.key(0), config=Settings(neighbour_block=16))
-    around = replay.window(batch.neighbours, batch.index, 2)
-    for t, found in zip(np.asarray(batch.index), np.asarray(around.index), strict=True):
+    around = jax.device_get(window(batch.neighbours, batch.index, 2))
+    for t, found in zip(np.asarray(batch.index), around.index, strict=True):
         expected = [t - 2, t - 1, t + 1, t + 2]
         assert list(found) == [i if 0 <= i < 40 else -1 for i in expected]
-    stored = np.asarray(around.index) >= 0
+    stored = around.index >= 0
     np.testing.assert_array_equal(around.obs[..., 0][stored], around.index[stored])
-    block = replay.block(batch.neighbours, 16)
+    block = jax.device_get(block_of(batch.neighbours, 16))
     start = int(block.index[0])
     np.testing.assert_array_equal(block.index, np.arange(start, start + 16))
     np.testing.assert_array_equal(block.obs[:, 0], block.index)
@@ -171,8 +174,8 @@ def test_neighbours_are_the_rows_around_and_a_block():
 
 def test_transitions_are_the_stored_rows():
     ring = filled(64, [transition(t, cost=t % 3, terminated=t == 20) for t in range(40)])
-    rows = jnp.array([[3, 20], [39, 0]])
-    found = replay.transitions(ring, rows)
+    rows = np.array([[3, 20], [39, 0]])
+    found = jax.device_get(jax.jit(replay.transitions)(ring, rows))
     np.testing.assert_array_equal(found.next_obs[..., 0], rows + 1)
     np.testing.assert_array_equal(found.cost, rows % 3)
     np.testing.assert_array_equal(found.terminated, rows == 20)
@@ -182,6 +185,6 @@ def test_transitions_are_the_stored_rows():
 def test_a_block_larger_than_the_replay_marks_what_is_missing(capacity):
     ring = filled(capacity, [transition(t) for t in range(5)])
     batch = sample(ring, jax.random.key(0), config=Settings(neighbour_block=16))
-    block = replay.block(batch.neighbours, 16)
+    block = block_of(batch.neighbours, 16)
     missing = min(capacity, 16) - 5
     np.testing.assert_array_equal(block.index, [*range(5), *[-1] * missing])

@@ -9,6 +9,7 @@ from helpers.commands import FLAGS, TASK
 from safecritic import DDPG, cli
 
 
+@pytest.mark.usefixtures("no_curves")
 def test_evaluate_prints_and_writes_its_means(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,20 +12,23 @@ from safecritic.agents import settings
 
 PARTS = {"conservatism": "conservative", "influence": "influence", "refinement": "refinement"}
 PARTS |= {"screen": "screen"}
+HELP: dict[str, str] = {}
 
 
 @pytest.fixture
 def read_help(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], str]:
-    """Return the function that returns the help of a command."""
+    """Return the function that returns the help of a command; each is made once."""
     monkeypatch.setenv("COLUMNS", "100")
 
     def read(command: str) -> str:
-        with pytest.raises(SystemExit) as left:
-            cli.main([*command.split(), "--help"])
-        assert left.value.code == 0
-        return capsys.readouterr().out
+        if command not in HELP:
+            with pytest.raises(SystemExit) as left:
+                cli.main([*command.split(), "--help"])
+            assert left.value.code == 0
+            HELP[command] = capsys.readouterr().out
+        return HELP[command]
 
     return read
 

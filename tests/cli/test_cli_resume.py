@@ -77,6 +77,7 @@ def test_cpo_with_workers_resumes_after_ctrl_c_and_kill_9(there: Path) -> None:
     assert_same_run(there / "run", there / "whole")
 
 
+@pytest.mark.usefixtures("no_curves")
 def test_a_damaged_checkpoint_is_refused_in_one_line(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

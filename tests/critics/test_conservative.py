@@ -45,6 +45,7 @@ def true_values():
 TRUTH = true_values()
 
 
+@partial(jax.jit, static_argnames="n")
 def draw(key, n=32):
     key_state, key_action = jax.random.split(key)
     state = jax.random.randint(key_state, (n,), 0, STATES)
@@ -88,7 +89,7 @@ def start(config):
 
 @partial(jax.jit, static_argnames=("config", "updates"))
 def trained(config, updates):
-    """The state after ``updates`` of the safety critic alone, and the loss of each."""
+    """Return Q_C on the grid after some updates of the safety critic alone, and their losses."""
 
     def update(state, step):
         batch = draw(jax.random.fold_in(jax.random.key(1), step))
@@ -104,15 +105,15 @@ def trained(config, updates):
         )
         return state, metrics["safety/loss"]
 
-    return jax.lax.scan(update, start(config), jnp.arange(updates))
+    state, losses = jax.lax.scan(update, start(config), jnp.arange(updates))
+    obs = jnp.repeat(jnp.eye(STATES, dtype=jnp.float32), len(GRID), axis=0)
+    action = jnp.tile(jnp.asarray(GRID, jnp.float32), STATES)[:, None]
+    return safety_critic.values(state, obs, action, config)["q_cost"], losses
 
 
 def errors(config, updates):
-    """Q_C minus truth on the grid, (STATES, 9), and the losses."""
-    state, losses = trained(config, updates)
-    obs = jnp.repeat(jnp.eye(STATES, dtype=jnp.float32), len(GRID), axis=0)
-    action = jnp.tile(jnp.asarray(GRID, jnp.float32), STATES)[:, None]
-    q = safety_critic.values(state, obs, action, config)["q_cost"]
+    """Return Q_C minus truth on the grid, (STATES, 9), and the losses."""
+    q, losses = trained(config, updates)
     return np.asarray(q).reshape(TRUTH.shape) - TRUTH, np.asarray(losses)
 
 
@@ -142,6 +143,7 @@ def test_default_stays_bounded_for_100_000_updates():
     assert np.abs(losses[1000:]).max() < 0.1
 
 
+@pytest.mark.slow  # Eq. 3 in test_equations.py is quick
 def test_printed_sign_makes_unseen_actions_cheaper_still():
     """The printed sign drives them far below zero, where no cost can be."""
     printed = {"conservative_form": "printed", "push_data": True, "safety_output": "linear"}
@@ -171,10 +173,10 @@ def test_where_the_other_forms_take_the_costliest_unseen_action(form, output, lo
 @pytest.mark.parametrize("form", get_args(Form))
 def test_one_drawn_alternative_has_the_exact_gradient_in_expectation(form):
     rng = np.random.default_rng(0)
-    z_data = jnp.asarray(rng.normal(size=3), jnp.float32)
-    z_alt = jnp.asarray(rng.normal(size=(3, 4)) + np.array([[0], [4], [-2]]), jnp.float32)
+    z_data = rng.normal(size=3).astype(np.float32)
+    z_alt = (rng.normal(size=(3, 4)) + np.array([[0], [4], [-2]])).astype(np.float32)
     top = z_data.max()
-    exact = jax.grad(lambda z: conservative.margin(z_data, z, form, top).sum())(z_alt)
+    exact = jax.jit(jax.grad(lambda z: conservative.margin(z_data, z, form, top).sum()))(z_alt)
     assert np.abs(exact).max() > 0.1
 
     def sampled(uniform):
@@ -187,12 +189,39 @@ def test_one_drawn_alternative_has_the_exact_gradient_in_expectation(form):
 
         return jax.grad(total)(z_alt)
 
-    uniform = jnp.asarray(rng.random((40_000, 3)), jnp.float32)
-    draws = jax.jit(jax.vmap(sampled))(uniform)
+    uniform = rng.random((40_000, 3)).astype(np.float32)
+    draws = np.asarray(jax.jit(jax.vmap(sampled))(uniform), np.float64)
     np.testing.assert_allclose(draws.mean(axis=0), exact, atol=0.02)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5, 0.25])
+CAUTION = np.array([0.3, 0.0, 1.2, 0.4, 0.1, 0.7], np.float32)
+
+
+@partial(jax.jit, static_argnames="config")
+def term_and_gradients(params, batch, keys, config):
+    """Return the conservative term and its gradient (K, P) for each of K keys."""
+    actions = conservative.sample_actions(jax.random.key(5), batch.action, 4, "uniform", 0.2)
+
+    def gradient(key):
+        drawn = safety_critic.sample_alternatives(key, key, batch.action, CAUTION, config)
+        drawn = drawn._replace(actions=actions[drawn.states])
+
+        def total(params):
+            inputs = (params, batch.obs, batch.action, drawn, jnp.float32(BOUND), config)
+            if config.conservative.conservative_gradient == "exact":
+                _, margin = safety_critic.alternatives_margin(*inputs)
+            else:
+                passes = forward_members(params, batch.obs, batch.action)
+                _, margin = estimators.alternatives_margin(*inputs, passes)
+            return (drawn.caution * margin).mean()
+
+        value, slope = jax.value_and_grad(total)(params)
+        return value, jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(slope)])
+
+    return jax.vmap(gradient)(keys)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, pytest.param(0.25, marks=pytest.mark.slow)])
 def test_sampled_and_exact_loss_agree_through_the_network(share):
     """Value and mean gradient by the parameters of two critics, within 5 standard errors.
 
@@ -203,32 +232,14 @@ def test_sampled_and_exact_loss_agree_through_the_network(share):
     exact = settings(conservative_gradient="exact", conservative_share=1.0, **changes)
     params = networks.init_members(jax.random.key(3), (STATES + 1, 8, 1), 2, final=2.0)
     batch = draw(jax.random.key(4), 6)
-    caution = jnp.array([0.3, 0.0, 1.2, 0.4, 0.1, 0.7], jnp.float32)
-    actions = conservative.sample_actions(jax.random.key(5), batch.action, 4, "uniform", 0.2)
-    bound = jnp.float32(BOUND)
-
-    def gradient(config, key):
-        drawn = safety_critic.sample_alternatives(key, key, batch.action, caution, config)
-        drawn = drawn._replace(actions=actions[drawn.states])
-
-        def total(params):
-            inputs = (params, batch.obs, batch.action, drawn, bound, config)
-            if config.conservative.conservative_gradient == "exact":
-                _, margin = safety_critic.alternatives_margin(*inputs)
-            else:
-                passes = forward_members(params, batch.obs, batch.action)
-                _, margin = estimators.alternatives_margin(*inputs, passes)
-            return (drawn.caution * margin).mean()
-
-        value, found = jax.value_and_grad(total)(params)
-        return value, jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(found)])
-
-    value, expected = jax.jit(partial(gradient, exact))(jax.random.key(0))
     keys = jax.random.split(jax.random.key(6), 30_000)
-    values, sampled = jax.jit(jax.vmap(partial(gradient, config)))(keys)
+    (value, (expected,)), (values, sampled) = (
+        (np.asarray(part, np.float64) for part in term_and_gradients(params, batch, of, config))
+        for of, config in ((keys[:1], exact), (keys, config))
+    )
     if share == 1.0:
-        np.testing.assert_allclose(values, value, rtol=1e-4)
-    for many, one in ((values[:, None], jnp.atleast_1d(value)), (sampled, expected)):
+        np.testing.assert_allclose(values, np.full_like(values, value), rtol=1e-4)
+    for many, one in ((values[:, None], value), (sampled, expected)):
         error = many.std(axis=0) / np.sqrt(len(keys))
         rounding = 1e-4 * float(np.abs(one).max())  # of means in float32
         np.testing.assert_array_less(np.abs(many.mean(axis=0) - one), 5 * error + rounding)
@@ -239,32 +250,37 @@ def test_states_are_drawn_by_their_caution():
     caution = jnp.array([0.0, 3.0, 1.0, 0.0, 2.0, 2.0], jnp.float32)
     draw_states = jax.jit(jax.vmap(lambda u: estimators.draw_states(u, caution, 4)))
     marks = (np.arange(1000) + 0.5) / 1000
-    places, weights = draw_states(jnp.asarray(marks, jnp.float32))
+    places, weights = draw_states(marks.astype(np.float32))
     drawn = np.bincount(np.asarray(places).ravel(), minlength=6) / 1000
     np.testing.assert_allclose(drawn, np.asarray(caution) * 4 / 8, atol=2e-3)
     np.testing.assert_allclose(weights, 8 / 6, rtol=1e-6)  # the mean caution
 
 
 def test_equal_cautions_draw_every_other_state_and_none_at_all_is_no_error():
-    places, _ = estimators.draw_states(jnp.float32(0.3), jnp.ones(8, jnp.float32), 4)
+    draw_states = jax.jit(partial(estimators.draw_states, number=4))
+    places, _ = draw_states(np.float32(0.3), np.ones(8, np.float32))
     np.testing.assert_array_equal(places, [0, 2, 4, 6])
-    places, weights = estimators.draw_states(jnp.float32(0.3), jnp.zeros(8, jnp.float32), 4)
+    places, weights = jax.device_get(draw_states(np.float32(0.3), np.zeros(8, np.float32)))
     assert ((places >= 0) & (places < 8)).all()
     np.testing.assert_array_equal(weights, 0.0)
 
 
 def test_alternatives_come_from_the_box_or_the_policy():
-    policy = jnp.full((500, 2), 0.9, jnp.float32)
-    uniform = conservative.sample_actions(jax.random.key(0), policy, 8, "uniform", 0.1)
+    policy = np.full((500, 2), 0.9, np.float32)
+
+    @partial(jax.jit, static_argnames="source")
+    def sample(source):
+        return conservative.sample_actions(jax.random.key(0), policy, 8, source, 0.1)
+
+    uniform, near = np.asarray(sample("uniform")), np.asarray(sample("policy"))
     assert uniform.shape == (500, 8, 2)
     assert abs(float(uniform.mean())) < 0.02
     assert abs(float(uniform.std()) - 3**-0.5) < 0.01
-    near = conservative.sample_actions(jax.random.key(0), policy, 8, "policy", 0.1)
     assert float(near.max()) == 1.0
     assert float(near.min()) > 0.4
 
 
 def test_mu_and_sigma_carry_no_gradient():
-    q = jnp.array([0.1, 0.4, 0.3], jnp.float64)
-    moved = jax.jacobian(lambda q: jnp.stack(conservative.batch_scale(q, 0.01)))(q)
+    scale = jax.jit(jax.jacobian(lambda q: jnp.stack(conservative.batch_scale(q, 0.01))))
+    moved = scale(np.array([0.1, 0.4, 0.3]))
     np.testing.assert_array_equal(moved, 0.0)

@@ -1,5 +1,7 @@
 """Small agents, replay buffers with made-up rows, and comparisons of states."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
@@ -25,6 +27,9 @@ SMALL: dict[str, Any] = {
 }
 
 
+sample = jax.jit(replay.sample, static_argnames="config")
+
+
 def settings(
     name: str,
     small: dict[str, Any] = SMALL,
@@ -45,6 +50,20 @@ def start(name: str, config: Any, seed: int = 0, spec: EnvSpec = SPEC) -> Any:
     return methods.get(name).load_agent().init(jax.random.key(seed), spec, config)
 
 
+@cache
+def stepper(name: str, config: Any) -> tuple[Callable[..., Any], list[int]]:
+    """Return a compiled step (observe, sample, update) and the list it adds to when traced."""
+    agent, traces = methods.get(name).load_agent(), []
+
+    @jax.jit
+    def step(state: Any, store: replay.Replay, key: jax.Array) -> Any:
+        traces.append(1)
+        state = agent.observe(state, store.obs[0])
+        return agent.update(state, replay.sample(store, key, config), config)
+
+    return step, traces
+
+
 def filled_replay(spec: EnvSpec, rows: int, capacity: int = 64, **columns: Any) -> replay.Replay:
     """Return a replay buffer with random observations and actions, and the `columns` given.
 
@@ -61,9 +80,9 @@ def filled_replay(spec: EnvSpec, rows: int, capacity: int = 64, **columns: Any) 
         "terminated": lambda rng, n: rng.random(n) < 0.1,
     }
     for name, column in (defaults | columns).items():
-        stored = getattr(store, name)
-        value = jnp.asarray(column(rng, rows), stored.dtype)
-        store = store._replace(**{name: stored.at[:rows].set(value)})
+        stored = np.array(getattr(store, name))
+        stored[:rows] = column(rng, rows)
+        store = store._replace(**{name: jnp.asarray(stored)})
     return store._replace(size=jnp.int32(rows), cursor=jnp.int32(rows))
 
 

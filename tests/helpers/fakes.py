@@ -1,5 +1,6 @@
 """An agent whose every number is known, a callback that records, and short runs on the probes."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -75,10 +76,13 @@ class Recorder(BaseCallback):
         self.metrics.append(metrics)
 
 
+fake_agent = cache(FakeAgent)  # the same agent is compiled once
+
+
 def fake_training(env: Any = None, **bad: int) -> OffPolicyTraining:
     """Return a run of the fake agent that measures its safety critic."""
     return OffPolicyTraining(
-        env or KeptPoint(), FakeAgent(**bad), CONFIG, SPEC, 0, episode_critic_quality
+        env or KeptPoint(), fake_agent(**bad), CONFIG, SPEC, 0, episode_critic_quality
     )
 
 

@@ -153,6 +153,7 @@ def test_a_run_that_fails_is_finished_as_failed(offline: Path) -> None:
 # ---------------------------------------------------------------- without it
 
 
+@pytest.mark.usefixtures("no_curves")
 def test_without_wandb_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,6 +245,7 @@ def test_an_error_from_before_the_run_is_not_its_own(monkeypatch: pytest.MonkeyP
     assert wandb.ended == [0]
 
 
+@pytest.mark.usefixtures("no_curves")
 def test_a_refusal_of_wandb_is_one_line_and_frees_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,8 @@ from safecritic.tasks.common import check_action, rng_from_array, rng_to_array
 
 all_tasks = pytest.mark.parametrize("name", TASKS)
 single_scene = pytest.mark.parametrize("name", ["FetchReach", "HalfCheetah"])  # no layout to place
-both_variants = pytest.mark.parametrize("variant", ["benchmark", "original"])
+original = pytest.param("original", marks=pytest.mark.slow)
+both_variants = pytest.mark.parametrize("variant", ["benchmark", original])
 
 
 def assert_same(env, before):
@@ -264,7 +265,9 @@ for name in ("FetchReach", "HalfCheetah"):
 """
 
 
-@pytest.mark.parametrize("backend", [pytest.param("glfw", marks=pytest.mark.slow), "egl", "off"])
+@pytest.mark.parametrize(
+    "backend", ["off", *(pytest.param(name, marks=pytest.mark.slow) for name in ("egl", "glfw"))]
+)
 def test_render_gives_a_picture_or_says_how_to_get_one(backend):
     """In a process of its own: MuJoCo chooses its OpenGL at import, and may abort without one."""
     done = subprocess.run(

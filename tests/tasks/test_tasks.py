@@ -61,12 +61,11 @@ def test_spaces_and_horizon(name):
 
 
 def vector_cases():
-    """Every task in this process; one also in processes of its own, the rest in the slow round."""
+    """Every task in this process and, in the slow round, in processes of its own."""
     for name in TASKS:
         yield pytest.param(name, SyncVectorEnv, id=f"{name}-sync")
-        marks = () if name == "CarButton1" else pytest.mark.slow
         spawned = partial(AsyncVectorEnv, context="spawn")
-        yield pytest.param(name, spawned, id=f"{name}-async", marks=marks)
+        yield pytest.param(name, spawned, id=f"{name}-async", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("name", "vector"), list(vector_cases()))

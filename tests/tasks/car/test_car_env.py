@@ -122,7 +122,15 @@ def test_horizon_truncates(horizon):
 # ---------------------------------------------------------------- checkpoints and divergence
 
 
-@pytest.mark.parametrize("task", RECORDED)
+@pytest.mark.parametrize(
+    "task",
+    [
+        "goal2",
+        "button2",
+        pytest.param("goal1", marks=pytest.mark.slow),
+        pytest.param("button1", marks=pytest.mark.slow),
+    ],
+)
 def test_checkpoint_amid_contacts(task):
     """Saved at every kind of moment of a recorded drive: pushing vases, in gremlins, at rest."""
     for run in recordings(task)[4:7]:
