@@ -23,7 +23,7 @@ import numpy as np
 import optax
 
 from safecritic import api, replay
-from safecritic.agents import safety_critic
+from safecritic.agents import safety_critic, scaling
 from safecritic.agents.cost_critic import critic_inputs
 from safecritic.agents.settings import replace
 
@@ -46,10 +46,12 @@ def measure(
 
         @jax.jit
         def learn(store: Any, state: Any, key_batch: jax.Array, key: jax.Array) -> Any:
-            batch = replay.sample(store, key_batch, config)
+            sizes = scaling.unit_sizes(state.units, config)
+            batch = scaling.in_units(replay.sample(store, key_batch, config), sizes)
             # From nothing, Adam's first moment is the gradient but for a factor.
             fresh = optax.adam(config.safety_lr).init(state.safety)
-            state = state._replace(key=key, safety_opt=fresh)
+            bound = state.cost_bound / sizes.cost
+            state = state._replace(key=key, safety_opt=fresh, cost_bound=bound)
             critic_obs = critic_inputs(state, batch.obs, config)
             learned, metrics = safety_critic.update_safety(state, batch, critic_obs, config)
             moment = jax.tree.leaves(learned.safety_opt[0].mu)

@@ -44,8 +44,8 @@ def per_sample(members: Members, x: jax.Array) -> jax.Array:
 
 
 def main() -> None:
-    members = networks.init_members(jax.random.PRNGKey(0), (74, 256, 256, 1), 1, final=0.1)
-    x = jax.random.normal(jax.random.PRNGKey(1), (64, 74), jnp.float32)
+    members = networks.init_members(jax.random.PRNGKey(0), (122, 256, 256, 1), 1, final=0.1)
+    x = jax.random.normal(jax.random.PRNGKey(1), (64, 122), jnp.float32)
     contestants = {"layer by layer": layer_by_layer, "per sample": per_sample}
     results = {name: np.asarray(call(members, x)) for name, call in contestants.items()}
     np.testing.assert_allclose(*results.values(), rtol=1e-2)

@@ -12,6 +12,7 @@ same process.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from typing import Any
 
@@ -21,7 +22,6 @@ import numpy as np
 
 from safecritic import api, networks, replay
 from safecritic.agents.cost_critic import critic_inputs
-from safecritic.agents.settings import replace
 from safecritic.critics import refinement
 from safecritic.fast.neighbours import find_neighbours
 
@@ -82,7 +82,7 @@ def main() -> None:
     print(f"exact search: {median_ms(lambda: exact(batches[0], stored)):.2f} ms")
     print(f"{'reach':>6} {'block':>6} {'recall':>7} {'distance':>9} {'ms':>6}")
     for reach, block in SEARCHES:
-        chosen = replace(config, refine_reach=reach, refine_block=block).refinement
+        chosen = dataclasses.replace(part, refine_reach=reach, refine_block=block)
         call = search(chosen)
         recalls, ratios = [], []
         for number, rows in enumerate(batches):

@@ -1,12 +1,13 @@
 """What it takes for Q_C to predict cost: one setting changed at a time, on the same data.
 
-    safecritic train ddpg CarGoal1 --steps 20000 --seed 100
+    safecritic train ddpg CarGoal1 --steps 20000 --seed 100 --sharpening 1
     python benchmarks/safety_critic.py runs/ddpg-CarGoal1-seed100
 
 Fits the safety critic on the replay of a finished DDPG run, with the run's final policy, and looks
 at held-out episodes of that policy: AUC of Q_C for "any cost within the next 1/(1 - gamma) steps",
 mean Q_C over the mean realised discounted cost, and their correlation. No policy learns here, so
-nothing but the critic differs between the rows.
+nothing but the critic differs between the rows. The policy must not need sharpened lidars, which
+some of the rows leave out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from safecritic import api, methods, networks, replay
-from safecritic.agents import safety_critic
+from safecritic.agents import safety_critic, scaling
 from safecritic.agents.cost_critic import critic_inputs
 from safecritic.evaluation.critic_quality import auc, cost_within
 from safecritic.run.episode import discounted_sums
@@ -72,25 +73,40 @@ def fit(agent: api.Agent, method: str, settings: dict[str, Any], updates: int) -
     device = agent.training.device
     ours = device.agent
     config = methods.make_config(method, gamma=agent.config.gamma, **settings)
-    state = safety_critic.init(jax.random.PRNGKey(0), agent.training.spec, config)
+    spec = agent.training.spec
+    state = safety_critic.init(jax.random.PRNGKey(0), spec, config)
+    # The policy looks at the observation alone, on its own scale.
+    seen = device.replay.obs[: int(device.replay.size)]
+    scaler = scaling.scaler_update_many(state.scaler, seen, config)
+    scaler = scaler._replace(
+        mean=scaler.mean.at[: spec.obs_dim].set(ours.scaler.mean),
+        var=scaler.var.at[: spec.obs_dim].set(ours.scaler.var),
+    )
     actor = jax.tree.map(jnp.copy, ours.actor)
-    state = state._replace(actor=actor, target_actor=actor, scaler=ours.scaler)
+    more = scaling.input_size(spec, config) - spec.obs_dim
+    first = {"w": jnp.pad(actor[0]["w"], ((0, more), (0, 0))), "b": actor[0]["b"]}
     if config.observation_scaling == "none":
-        # the policy still needs its own scale: fold it into its first layer
-        spread = jnp.sqrt(jnp.maximum(ours.scaler.var, 1e-4))
+        # the policy still needs its scale: fold it into its first layer
+        spread = jnp.sqrt(jnp.maximum(scaler.var, scaling.LEAST_VARIANCE))
         first = {
-            "w": actor[0]["w"] / spread[:, None],
-            "b": actor[0]["b"] - (ours.scaler.mean / spread) @ actor[0]["w"],
+            "w": first["w"] / spread[:, None],
+            "b": first["b"] - (scaler.mean / spread) @ first["w"],
         }
-        state = state._replace(target_actor=(first, *actor[1:]), actor=(first, *actor[1:]))
+    actor = (first, *actor[1:])
+    state = state._replace(actor=actor, target_actor=actor, scaler=scaler, units=ours.units)
+    sizes = scaling.unit_sizes(ours.units, config)
+    task_bound = state.cost_bound
+    state = state._replace(cost_bound=task_bound / sizes.cost)
 
     def step(carry: Any, key: jax.Array) -> tuple[Any, None]:
-        batch = replay.sample(device.replay, key, config)
+        batch = scaling.in_units(replay.sample(device.replay, key, config), sizes)
         critic_obs = critic_inputs(carry, batch.obs, config)
         learned, _ = safety_critic.update_safety(carry, batch, critic_obs, config)
         safety = learned.safety
         if config.refinement is not None:
-            safety, _ = safety_critic.refine(carry, safety, batch, critic_obs, learned.rank, config)
+            safety, _ = safety_critic.refine(
+                carry, safety, batch, critic_obs, learned.rank, sizes.cost, config
+            )
         return carry._replace(
             safety=safety,
             safety_opt=learned.safety_opt,
@@ -101,7 +117,7 @@ def fit(agent: api.Agent, method: str, settings: dict[str, Any], updates: int) -
 
     keys = jax.random.split(jax.random.PRNGKey(1), updates)
     state, _ = jax.jit(lambda s: jax.lax.scan(step, s, keys))(state)
-    return state, config
+    return state._replace(cost_bound=task_bound), config
 
 
 def main() -> None:
@@ -111,6 +127,11 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=80)
     options = parser.parse_args()
     agent = api.Agent.load(options.run)
+    if len(agent.training.device.agent.scaler.mean) != agent.training.spec.obs_dim:
+        parser.error(
+            f"the policy of {options.run} sees sharpened lidars, which not all critics here do: "
+            "train it with --sharpening 1"
+        )
     episodes = held_out(agent, options.episodes, seed=10_000)
     gamma = agent.config.gamma
     obs, action = (np.concatenate([e[i] for e in episodes]) for i in (0, 1))

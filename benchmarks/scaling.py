@@ -72,7 +72,7 @@ class Point:
         start = time.process_time()
         for _ in range(self.block):
             self.state = self.learn(self.state, self.row)
-        jax.block_until_ready(self.state.sums)
+        jax.block_until_ready(self.state.metric_sums)
         return (time.process_time() - start) / self.block
 
     def round(self) -> None:

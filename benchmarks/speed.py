@@ -67,7 +67,7 @@ class Ours:
         clock, cpu = time.perf_counter(), time.process_time()
         for _ in range(number):
             device = learn(device, row)
-        self.jax.block_until_ready(device.sums)
+        self.jax.block_until_ready(device.metric_sums)
         found = {
             "clock": (time.perf_counter() - clock) / number,
             "cpu": (time.process_time() - cpu) / number,
@@ -212,7 +212,8 @@ class Peer:
 def start_agent(method: str, task: str) -> Any:
     from safecritic.agent_classes import agent_class
 
-    return agent_class(method)(task, seed=0).training
+    # an update for each environment step, as the peers do it
+    return agent_class(method)(task, seed=0, action_repeat=1).training
 
 
 def matrix_products(text: str) -> list[tuple[int, int, int]]:

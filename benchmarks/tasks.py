@@ -1,10 +1,11 @@
 """Measure the speed of the tasks: steps per second, and steps and resets relative to bare physics.
 
-    python benchmarks/tasks.py [--tasks CarGoal1 ...] [--blocks 60]
+    python benchmarks/tasks.py [--tasks CarGoal1 ...] [--blocks 60] [--action-repeat 4]
 
 Blocks of environment steps alternate with blocks of bare physics (`mj_step` with the same number
 of substeps, on the same model, from the same state, with the same actions), and the medians over
-the blocks are printed: machines are noisy, so trust the ratios within one run.
+the blocks are printed: machines are noisy, so trust the ratios within one run. An action that is
+held counts as so many steps.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ BLOCK = 50
 class Timing:
     """The times of one task; its blocks alternate with those of the other tasks."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self.env = name, safecritic.make(name)
+    def __init__(self, name: str, action_repeat: int) -> None:
+        self.name, self.action_repeat = name, action_repeat
+        self.env = safecritic.make(name, action_repeat=action_repeat)
         self.env.reset(seed=0)
         self.rng = np.random.default_rng(0)
         self.steps: list[float] = []
@@ -50,7 +52,7 @@ class Timing:
     def block(self) -> None:
         """Time bare physics, then as many steps, both from the current state."""
         task: Any = self.env.unwrapped
-        substeps = SUBSTEPS.get(self.name, 10)
+        substeps = SUBSTEPS.get(self.name, 10) * self.action_repeat
         actions = self.rng.uniform(-1, 1, (BLOCK, *self.env.action_space.shape))
         shadow = copy.copy(task.data)
         start = time.process_time()
@@ -58,14 +60,14 @@ class Timing:
             if shadow.ctrl.size:
                 shadow.ctrl[:] = action
             mujoco.mj_step(task.model, shadow, substeps)
-        physics = (time.process_time() - start) / BLOCK
+        physics = (time.process_time() - start) / (BLOCK * self.action_repeat)
         start = time.process_time()
         for action in actions:
             _, _, terminated, truncated, _ = self.env.step(action)
             if terminated or truncated:
                 self.env.reset()
                 return
-        self.steps.append((time.process_time() - start) / BLOCK)
+        self.steps.append((time.process_time() - start) / (BLOCK * self.action_repeat))
         self.bare.append(physics)
 
     def reset(self, times: int = 10) -> None:
@@ -80,8 +82,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", nargs="*", default=list(safecritic.tasks.TASKS))
     parser.add_argument("--blocks", type=int, default=60)
+    parser.add_argument("--action-repeat", type=int, default=1)
     options = parser.parse_args()
-    timings = [Timing(name) for name in options.tasks]
+    timings = [Timing(name, options.action_repeat) for name in options.tasks]
     for _ in range(max(2, options.blocks // 15)):
         for timing in timings:
             timing.reset()

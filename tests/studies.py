@@ -65,6 +65,7 @@ steps = 900
 deployment_episodes = 2
 [settings]
 {SETTINGS}
+cost_limit = 1.0
 [method.rcpo]
 multiplier_lr = 0.5
 """

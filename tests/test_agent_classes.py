@@ -18,6 +18,7 @@ from safecritic.agent_classes import agent_class
 from safecritic.agents.settings import flatten
 from safecritic.methods import METHODS, Method
 from safecritic.tasks import TASKS
+from safecritic.tasks.adapter import DECLARATIONS
 
 SOURCE = Path(safecritic.__file__).parents[1]
 
@@ -28,10 +29,15 @@ def test_the_signature_has_every_setting_with_its_default(name: str) -> None:
     assert parameters.pop("env").annotation == str | gymnasium.Env
     defaults = {key: parameter.default for key, parameter in parameters.items()}
     assert (defaults.pop("seed"), defaults.pop("paper_defaults")) == (0, False)
-    assert defaults.pop("cost_limit") is None
+    of_the_task = [defaults.pop(key) for key in ("cost_limit", "action_repeat")]
+    assert of_the_task == [None, None]
+    declarations = {key: defaults.pop(key, "absent") for key in DECLARATIONS}
+    without_cost = False if name == "ddpg" else "absent"
+    assert declarations == dict.fromkeys(DECLARATIONS) | {"no_cost": without_cost}
     names = methods.get(name).setting_names()
     config = flatten(methods.make_config(name))
-    assert defaults == {key: config[key] for key in names if key != "cost_limit"}
+    names = set(methods.get(name).setting_names()) - {"cost_limit", "action_repeat"}
+    assert defaults == {key: config[key] for key in names}
 
 
 def test_the_docstring_explains_every_keyword() -> None:

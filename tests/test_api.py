@@ -1,6 +1,7 @@
 """The Python classes: Stable-Baselines3's conventions, saving, loading, evaluation, refusals."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 
 import safecritic
+from own_envs import Hall
 from probes import SMALL, KeptPoint, Point, Wide
-from safecritic import DDPG, USC
+from safecritic import CPO, DDPG, RCPO, USC, adapt
 from safecritic.agent_classes import agent_class
 from safecritic.api import Agent
 from safecritic.methods import METHODS
 from safecritic.run.callbacks import BaseCallback, Progress
+from safecritic.run.watch import RunWarning
 
 TINY = SMALL | {"refine_top": 4, "refine_block": 32, "safety_n_step": 3, "safety_critics": 1}
 
@@ -326,3 +329,54 @@ def test_a_notebook_runs_nothing_from_a_name(trained: DDPG, tmp_path: Path) -> N
     html = DDPG.load(tmp_path / "agent")._repr_html_()
     assert "&lt;script&gt;" in html
     assert "<script" not in html
+
+
+# ---------------------------------------------------------------- environments of the user's own
+
+
+def test_a_default_limit_is_a_warning_at_the_line_that_makes_the_agent() -> None:
+    with pytest.warns(RunWarning, match="no cost limit is known for KeptPoint: 1 per") as given:
+        RCPO(KeptPoint(), **SMALL)
+    (warning,) = given
+    assert warning.filename == __file__
+    assert "safecritic.tasks.describe(env)" in str(warning.message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RCPO(KeptPoint(), cost_limit=1.0, **SMALL)  # given
+        RCPO("CarGoal1", **SMALL)  # the task's
+        DDPG(KeptPoint(), **SMALL)  # keeps none
+
+
+def test_declarations_are_saved_and_apply_to_an_environment_that_is_passed(tmp_path: Path) -> None:
+    agent = DDPG(Hall(), cost_key="damage", closeness=slice(0, 2), **SMALL).learn(100)
+    assert agent.environment["declared"] == {"cost_key": "damage", "closeness": [0, 1]}
+    assert agent.training.spec.closeness == (0, 1)
+    agent.save(tmp_path / "agent")
+    again = DDPG.load(tmp_path / "agent", env=Hall())
+    assert again.environment["declared"] == agent.environment["declared"]
+    assert again.training.spec.closeness == (0, 1)
+    assert again.evaluate(2, env=Hall()).means["cost"] == agent.evaluate(2).means["cost"]
+
+    computed = DDPG(adapt(Hall(), cost=lambda *_: 1.0), **SMALL).learn(100)
+    computed.save(tmp_path / "computed")
+    with pytest.raises(ValueError, match="a cost function, which no file holds"):
+        DDPG.load(tmp_path / "computed", env=Hall())
+    passed = DDPG.load(tmp_path / "computed", env=adapt(Hall(), cost=lambda *_: 1.0))
+    assert passed.evaluate(1).means["cost"] == 20.0
+
+
+def test_a_method_that_learns_from_costs_refuses_to_go_without() -> None:
+    for env in (adapt(Hall(), no_cost=True), "own_envs:Hall-v0"):
+        declared = {"no_cost": True} if isinstance(env, str) else {}
+        with pytest.raises(ValueError, match=r"rcpo learns to keep costs .* use ddpg"):
+            RCPO(env, cost_limit=1.0, **SMALL, **declared)
+        assert DDPG(env, **SMALL, **declared).learn(80).summary()["cost"] == 0.0
+
+
+def test_rollouts_step_the_environment_as_it_was_declared() -> None:
+    settings = {"hidden": (8, 8), "rollout_steps": 80, "rollout_envs": 4, "batch_size": 40}
+    for workers in (1, 2):
+        declared = {"cost_key": "damage", "cost_limit": 1.0, "rollout_workers": workers}
+        agent = CPO("own_envs:Harmful-v0", **declared, **settings).learn(80)
+        assert all(row["cost"] >= 20.0 for row in agent.recent_episodes)
+        assert len(agent.recent_episodes) == 4

@@ -1,6 +1,7 @@
 """The tables of the README that follow from the code say what the code says."""
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,29 @@ def test_every_method_has_its_row_and_its_page(tables: Any) -> None:
 
 def test_a_bar_in_a_cell_does_not_end_it(tables: Any) -> None:
     assert tables.markdown(("a",), [("|x|",)]) == "| a |\n|---|\n| \\|x\\| |\n"
+
+
+def listed_settings(page: str) -> tuple[set[str], set[str]]:
+    """Return the settings in the table of a method's page, and the pages it refers to."""
+    text = (ROOT / "docs" / "methods" / page).read_text(encoding="utf-8")
+    section = text.split("## Settings\n")[1].split("\n## ")[0]
+    rows = "\n".join(line for line in section.splitlines() if line.startswith("|"))
+    cells = [row.split("|")[2] for row in rows.splitlines()]
+    return set(re.findall(r"`(\w+)`", " ".join(cells))), set(
+        re.findall(r"\(([\w-]+\.md)\)", section)
+    )
+
+
+def test_method_pages_list_every_setting_and_no_other() -> None:
+    for method in methods._TABLE:
+        own, links = listed_settings(f"{method.name}.md")
+        known = set(method.setting_names()) - set(method.parts)
+        assert own <= known, (method.name, own - known)
+        reached, seen = set(own), {f"{method.name}.md"}
+        while links - seen:
+            page = (links - seen).pop()
+            seen.add(page)
+            names, more = listed_settings(page)
+            reached |= names
+            links |= more
+        assert known <= reached, (method.name, known - reached)

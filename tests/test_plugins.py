@@ -80,10 +80,10 @@ def test_a_plugin_adds_a_method(tmp_path: Path) -> None:
     assert "0.875" in text
 
 
-@pytest.mark.parametrize("first", ["my_plugin", pytest.param("safecritic", marks=pytest.mark.slow)])
-def test_a_plugin_may_name_a_module(tmp_path: Path, first: str) -> None:
+def test_a_plugin_may_name_a_module(tmp_path: Path) -> None:
     install(tmp_path, "my_plugin", METHOD + "\nregister()\n", "my_plugin")
-    python(tmp_path, "-W", "error", "-c", f"import {first}, safecritic; safecritic.MyMethod")
+    for first in ("safecritic", "my_plugin"):
+        python(tmp_path, "-W", "error", "-c", f"import {first}, safecritic; safecritic.MyMethod")
 
 
 def test_a_plugin_that_fails_is_named_and_left_out(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_plugin_that_fails_is_named_and_left_out(tmp_path: Path) -> None:
     )
     install(tmp_path, "gone_plugin", "", "gone_plugin.nowhere:register")
     install(tmp_path, "my_plugin", METHOD, "my_plugin:register")
-    run = python(tmp_path, "-c", "import safecritic; assert 'MyMethod' in dir(safecritic)")
+    run = python(tmp_path, "-c", "import safecritic; safecritic.MyMethod")
     assert "plugin 'bad_plugin' (bad_plugin:register) failed: OSError: no disk" in run.stderr
     assert "plugin 'gone_plugin' (gone_plugin.nowhere:register) failed: ModuleNotF" in run.stderr
     assert run.stderr.count("RuntimeWarning") == 2

@@ -1,4 +1,5 @@
 # Made by `python -m safecritic.signatures` from the table of methods. Do not edit.
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import gymnasium
@@ -27,13 +28,24 @@ class DDPG(Agent):
         env: id of a task or of a registered environment, or an environment with a cost
         seed: seed of parameters, exploration, replay and environment (default 0)
         paper_defaults: start from the paper's values instead of ours (default False)
+        cost_key: key of the cost in `info`; None: `cost` (default None)
+        success_key: key of success in `info`; None: `success`, `is_success` or `goal_met`
+            (default None)
+        closeness: observations in [0, 1], 1 for near, such as lidars: places or names, as in
+            "10-25,30"; None: what the environment declares (default None)
+        no_cost: True: the environment has no cost (default False)
         gamma: discount of reward and cost (default 0.95)
         hidden: widths of the hidden layers of every network (default (256, 256))
         critic_lr: step size of the reward critic (default 0.001)
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        observation_scaling: of inputs; paper: none (default "running")
+        units: of reward and cost inside; paper: task (default "task")
+        action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
+            elsewhere 1 (default None)
+        sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
+        sharpening_for: Q_C alone, or every network (default "critic")
+        observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
         learning_starts: random steps before the first update; the paper gives no value
@@ -51,11 +63,19 @@ class DDPG(Agent):
         *,
         seed: int = 0,
         paper_defaults: bool = False,
+        cost_key: str | None = None,
+        success_key: str | None = None,
+        closeness: str | slice | Iterable[int | str] | None = None,
+        no_cost: bool = False,
         gamma: float = 0.95,
         hidden: tuple[int, ...] = (256, 256),
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
+        units: Literal["task", "measured"] = "task",
+        action_repeat: int | None = None,
+        sharpening: float = 8.0,
+        sharpening_for: Literal["critic", "all"] = "critic",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -74,13 +94,23 @@ class PIDLag(Agent):
         env: id of a task or of a registered environment, or an environment with a cost
         seed: seed of parameters, exploration, replay and environment (default 0)
         paper_defaults: start from the paper's values instead of ours (default False)
+        cost_key: key of the cost in `info`; None: `cost` (default None)
+        success_key: key of success in `info`; None: `success`, `is_success` or `goal_met`
+            (default None)
+        closeness: observations in [0, 1], 1 for near, such as lidars: places or names, as in
+            "10-25,30"; None: what the environment declares (default None)
         gamma: discount of reward and cost (default 0.95)
         hidden: widths of the hidden layers of every network (default (256, 256))
         critic_lr: step size of the reward critic (default 0.001)
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        observation_scaling: of inputs; paper: none (default "running")
+        units: of reward and cost inside; paper: task (default "task")
+        action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
+            elsewhere 1 (default None)
+        sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
+        sharpening_for: Q_C alone, or every network (default "critic")
+        observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
         learning_starts: random steps before the first update; the paper gives no value
@@ -98,10 +128,10 @@ class PIDLag(Agent):
         safety_lr: step size of Q_C (default 0.001)
         safety_tau: rate at which the target of Q_C follows (default 0.005)
         safety_n_step: steps of cost in a target; paper: 1 (default 5)
-        sharpening: power applied to closeness inputs (lidars); paper: 1 (default 8.0)
-        sharpening_gain: factor of all other inputs, if there is sharpening (default 0.3)
+        sharpening_gain: factor of all other inputs of Q_C, if there is sharpening (default 0.3)
+        multiplier_rule: printed: in units of cost (default "printed")
         kp: gain of the smoothed cost above the limit (default 0.05)
-        ki: gain of its integral, per episode (default 0.001)
+        ki: gain of its integral, per episode (printed) or per decision (default 0.001)
         kd: gain of the rise of the smoothed cost (default 0.01)
         p_smoothing: weight of the old average; its authors' code (default 0.95)
         d_smoothing: the same for the derivative; its authors' code (default 0.95)
@@ -117,11 +147,18 @@ class PIDLag(Agent):
         *,
         seed: int = 0,
         paper_defaults: bool = False,
+        cost_key: str | None = None,
+        success_key: str | None = None,
+        closeness: str | slice | Iterable[int | str] | None = None,
         gamma: float = 0.95,
         hidden: tuple[int, ...] = (256, 256),
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
+        units: Literal["task", "measured"] = "task",
+        action_repeat: int | None = None,
+        sharpening: float = 8.0,
+        sharpening_for: Literal["critic", "all"] = "critic",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -138,8 +175,8 @@ class PIDLag(Agent):
         safety_lr: float = 0.001,
         safety_tau: float = 0.005,
         safety_n_step: int = 5,
-        sharpening: float = 8.0,
         sharpening_gain: float = 0.3,
+        multiplier_rule: Literal["printed", "relative"] = "printed",
         kp: float = 0.05,
         ki: float = 0.001,
         kd: float = 0.01,
@@ -158,14 +195,24 @@ class CPO(Agent):
         env: id of a task or of a registered environment, or an environment with a cost
         seed: seed of parameters, exploration, replay and environment (default 0)
         paper_defaults: start from the paper's values instead of ours (default False)
+        cost_key: key of the cost in `info`; None: `cost` (default None)
+        success_key: key of success in `info`; None: `success`, `is_success` or `goal_met`
+            (default None)
+        closeness: observations in [0, 1], 1 for near, such as lidars: places or names, as in
+            "10-25,30"; None: what the environment declares (default None)
         gamma: discount of reward and cost (default 0.99)
         hidden: widths of the hidden layers of every network (default (64, 64))
         critic_lr: step size of the reward critic (default 0.001)
         batch_size: samples per step of the value regression (default 128)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        observation_scaling: of inputs; paper: none (default "running")
-        rollout_steps: steps between two updates, over all environments (default 8000)
+        units: of reward and cost inside; paper: task (default "task")
+        action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
+            elsewhere 1 (default None)
+        sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
+        sharpening_for: Q_C alone, or every network (default "critic")
+        observation_scaling: by mean and spread; paper: none (default "running")
+        rollout_steps: environment steps between two updates, over all environments (default 8000)
         rollout_envs: environments stepped together (default 8)
         rollout_workers: processes that step them; 0: one per core; no effect on results (default 0)
         gae_lambda: GAE's lambda for the reward (default 0.97)
@@ -185,11 +232,18 @@ class CPO(Agent):
         *,
         seed: int = 0,
         paper_defaults: bool = False,
+        cost_key: str | None = None,
+        success_key: str | None = None,
+        closeness: str | slice | Iterable[int | str] | None = None,
         gamma: float = 0.99,
         hidden: tuple[int, ...] = (64, 64),
         critic_lr: float = 0.001,
         batch_size: int = 128,
         cost_limit: float | None = None,
+        units: Literal["task", "measured"] = "task",
+        action_repeat: int | None = None,
+        sharpening: float = 8.0,
+        sharpening_for: Literal["critic", "all"] = "critic",
         observation_scaling: Literal["running", "none"] = "running",
         rollout_steps: int = 8000,
         rollout_envs: int = 8,
@@ -212,13 +266,23 @@ class RCPO(Agent):
         env: id of a task or of a registered environment, or an environment with a cost
         seed: seed of parameters, exploration, replay and environment (default 0)
         paper_defaults: start from the paper's values instead of ours (default False)
+        cost_key: key of the cost in `info`; None: `cost` (default None)
+        success_key: key of success in `info`; None: `success`, `is_success` or `goal_met`
+            (default None)
+        closeness: observations in [0, 1], 1 for near, such as lidars: places or names, as in
+            "10-25,30"; None: what the environment declares (default None)
         gamma: discount of reward and cost (default 0.95)
         hidden: widths of the hidden layers of every network (default (256, 256))
         critic_lr: step size of the reward critic (default 0.001)
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        observation_scaling: of inputs; paper: none (default "running")
+        units: of reward and cost inside; paper: task (default "task")
+        action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
+            elsewhere 1 (default None)
+        sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
+        sharpening_for: Q_C alone, or every network (default "critic")
+        observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
         learning_starts: random steps before the first update; the paper gives no value
@@ -228,9 +292,12 @@ class RCPO(Agent):
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
         n_step: steps of reward in a target (default 1)
         costly_share: share of a batch drawn among transitions with cost > 0 (default 0.0)
+        multiplier_rule: printed: Eq. 7 (default "printed")
         multiplier_init: first weight of the cost in the reward; its paper's (default 0.0)
-        multiplier_lr: step size of the multiplier, per episode (default 0.001)
-        multiplier_max: largest multiplier: its projection (default 100.0)
+        multiplier_lr: step per episode and cost, or per decision and relative excess
+            (default 0.001)
+        multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
+        multiplier_max: largest multiplier (default 100.0)
     """
 
     def __init__(
@@ -239,11 +306,18 @@ class RCPO(Agent):
         *,
         seed: int = 0,
         paper_defaults: bool = False,
+        cost_key: str | None = None,
+        success_key: str | None = None,
+        closeness: str | slice | Iterable[int | str] | None = None,
         gamma: float = 0.95,
         hidden: tuple[int, ...] = (256, 256),
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
+        units: Literal["task", "measured"] = "task",
+        action_repeat: int | None = None,
+        sharpening: float = 8.0,
+        sharpening_for: Literal["critic", "all"] = "critic",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -253,8 +327,10 @@ class RCPO(Agent):
         noise_theta: float = 0.15,
         n_step: int = 1,
         costly_share: float = 0.0,
+        multiplier_rule: Literal["printed", "relative"] = "printed",
         multiplier_init: float = 0.0,
         multiplier_lr: float = 0.001,
+        multiplier_smoothing: float = 0.95,
         multiplier_max: float = 100.0,
     ) -> None: ...
 
@@ -265,13 +341,23 @@ class SC(Agent):
         env: id of a task or of a registered environment, or an environment with a cost
         seed: seed of parameters, exploration, replay and environment (default 0)
         paper_defaults: start from the paper's values instead of ours (default False)
+        cost_key: key of the cost in `info`; None: `cost` (default None)
+        success_key: key of success in `info`; None: `success`, `is_success` or `goal_met`
+            (default None)
+        closeness: observations in [0, 1], 1 for near, such as lidars: places or names, as in
+            "10-25,30"; None: what the environment declares (default None)
         gamma: discount of reward and cost (default 0.95)
         hidden: widths of the hidden layers of every network (default (256, 256))
         critic_lr: step size of the reward critic (default 0.001)
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        observation_scaling: of inputs; paper: none (default "running")
+        units: of reward and cost inside; paper: task (default "task")
+        action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
+            elsewhere 1 (default None)
+        sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
+        sharpening_for: Q_C alone, or every network (default "critic")
+        observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
         learning_starts: random steps before the first update; the paper gives no value
@@ -289,15 +375,19 @@ class SC(Agent):
         safety_lr: step size of Q_C (default 0.001)
         safety_tau: rate at which the target of Q_C follows (default 0.005)
         safety_n_step: steps of cost in a target; paper: 1 (default 5)
-        sharpening: power applied to closeness inputs (lidars); paper: 1 (default 8.0)
-        sharpening_gain: factor of all other inputs, if there is sharpening (default 0.3)
-        multiplier_init: first weight of Q_C in the actor's loss; paper: 1 (default 0.5)
-        multiplier_lr: step per episode and unit of cost above the limit (default 0.001)
+        sharpening_gain: factor of all other inputs of Q_C, if there is sharpening (default 0.3)
         kl_weight: weight of the distance to the lagging actor; paper: 1e-6, its delta
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
+        multiplier_rule: printed: Eq. 7 (default "printed")
+        multiplier_init: first multiplier; paper: 1 (default 0.5)
+        multiplier_lr: step per episode and cost, or per decision and relative excess
+            (default 0.001)
+        multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
+        multiplier_max: largest multiplier (default 100.0)
         tolerance: Q_C above which an action is screened; paper: 0.3 (default 3.0)
+        tolerance_in: unit of the tolerance; paper: cost (default "cost")
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: near the action, or over the box (default "ou")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -310,11 +400,18 @@ class SC(Agent):
         *,
         seed: int = 0,
         paper_defaults: bool = False,
+        cost_key: str | None = None,
+        success_key: str | None = None,
+        closeness: str | slice | Iterable[int | str] | None = None,
         gamma: float = 0.95,
         hidden: tuple[int, ...] = (256, 256),
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
+        units: Literal["task", "measured"] = "task",
+        action_repeat: int | None = None,
+        sharpening: float = 8.0,
+        sharpening_for: Literal["critic", "all"] = "critic",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -331,14 +428,17 @@ class SC(Agent):
         safety_lr: float = 0.001,
         safety_tau: float = 0.005,
         safety_n_step: int = 5,
-        sharpening: float = 8.0,
         sharpening_gain: float = 0.3,
-        multiplier_init: float = 0.5,
-        multiplier_lr: float = 0.001,
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
+        multiplier_rule: Literal["printed", "relative"] = "printed",
+        multiplier_init: float = 0.5,
+        multiplier_lr: float = 0.001,
+        multiplier_smoothing: float = 0.95,
+        multiplier_max: float = 100.0,
         tolerance: float = 3.0,
+        tolerance_in: Literal["cost", "limits"] = "cost",
         screen_candidates: int = 16,
         screen_from: Literal["ou", "uniform"] = "ou",
         screen_spread: float = 0.2,
@@ -352,13 +452,23 @@ class CSC(Agent):
         env: id of a task or of a registered environment, or an environment with a cost
         seed: seed of parameters, exploration, replay and environment (default 0)
         paper_defaults: start from the paper's values instead of ours (default False)
+        cost_key: key of the cost in `info`; None: `cost` (default None)
+        success_key: key of success in `info`; None: `success`, `is_success` or `goal_met`
+            (default None)
+        closeness: observations in [0, 1], 1 for near, such as lidars: places or names, as in
+            "10-25,30"; None: what the environment declares (default None)
         gamma: discount of reward and cost (default 0.95)
         hidden: widths of the hidden layers of every network (default (256, 256))
         critic_lr: step size of the reward critic (default 0.001)
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        observation_scaling: of inputs; paper: none (default "running")
+        units: of reward and cost inside; paper: task (default "task")
+        action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
+            elsewhere 1 (default None)
+        sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
+        sharpening_for: Q_C alone, or every network (default "critic")
+        observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
         learning_starts: random steps before the first update; the paper gives no value
@@ -376,14 +486,17 @@ class CSC(Agent):
         safety_lr: step size of Q_C (default 0.001)
         safety_tau: rate at which the target of Q_C follows (default 0.005)
         safety_n_step: steps of cost in a target; paper: 1 (default 5)
-        sharpening: power applied to closeness inputs (lidars); paper: 1 (default 8.0)
-        sharpening_gain: factor of all other inputs, if there is sharpening (default 0.3)
-        multiplier_init: first weight of Q_C in the actor's loss; paper: 1 (default 0.5)
-        multiplier_lr: step per episode and unit of cost above the limit (default 0.001)
+        sharpening_gain: factor of all other inputs of Q_C, if there is sharpening (default 0.3)
         kl_weight: weight of the distance to the lagging actor; paper: 1e-6, its delta
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
+        multiplier_rule: printed: Eq. 7 (default "printed")
+        multiplier_init: first multiplier; paper: 1 (default 0.5)
+        multiplier_lr: step per episode and cost, or per decision and relative excess
+            (default 0.001)
+        multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
+        multiplier_max: largest multiplier (default 100.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
@@ -395,6 +508,7 @@ class CSC(Agent):
         alternatives_spread: spread of the noise around the policy, for "policy" (default 0.2)
         sigma_epsilon: eps beside sigma; the paper gives no value (default 0.01)
         tolerance: Q_C above which an action is screened; paper: 0.3 (default 3.0)
+        tolerance_in: unit of the tolerance; paper: cost (default "cost")
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: near the action, or over the box (default "ou")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -408,11 +522,18 @@ class CSC(Agent):
         *,
         seed: int = 0,
         paper_defaults: bool = False,
+        cost_key: str | None = None,
+        success_key: str | None = None,
+        closeness: str | slice | Iterable[int | str] | None = None,
         gamma: float = 0.95,
         hidden: tuple[int, ...] = (256, 256),
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
+        units: Literal["task", "measured"] = "task",
+        action_repeat: int | None = None,
+        sharpening: float = 8.0,
+        sharpening_for: Literal["critic", "all"] = "critic",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -429,13 +550,15 @@ class CSC(Agent):
         safety_lr: float = 0.001,
         safety_tau: float = 0.005,
         safety_n_step: int = 5,
-        sharpening: float = 8.0,
         sharpening_gain: float = 0.3,
-        multiplier_init: float = 0.5,
-        multiplier_lr: float = 0.001,
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
+        multiplier_rule: Literal["printed", "relative"] = "printed",
+        multiplier_init: float = 0.5,
+        multiplier_lr: float = 0.001,
+        multiplier_smoothing: float = 0.95,
+        multiplier_max: float = 100.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
         conservative_gradient: Literal["sampled", "exact"] = "sampled",
@@ -446,6 +569,7 @@ class CSC(Agent):
         alternatives_spread: float = 0.2,
         sigma_epsilon: float = 0.01,
         tolerance: float = 3.0,
+        tolerance_in: Literal["cost", "limits"] = "cost",
         screen_candidates: int = 16,
         screen_from: Literal["ou", "uniform"] = "ou",
         screen_spread: float = 0.2,
@@ -460,13 +584,23 @@ class USCNR(Agent):
         env: id of a task or of a registered environment, or an environment with a cost
         seed: seed of parameters, exploration, replay and environment (default 0)
         paper_defaults: start from the paper's values instead of ours (default False)
+        cost_key: key of the cost in `info`; None: `cost` (default None)
+        success_key: key of success in `info`; None: `success`, `is_success` or `goal_met`
+            (default None)
+        closeness: observations in [0, 1], 1 for near, such as lidars: places or names, as in
+            "10-25,30"; None: what the environment declares (default None)
         gamma: discount of reward and cost (default 0.95)
         hidden: widths of the hidden layers of every network (default (256, 256))
         critic_lr: step size of the reward critic (default 0.001)
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        observation_scaling: of inputs; paper: none (default "running")
+        units: of reward and cost inside; paper: task (default "task")
+        action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
+            elsewhere 1 (default None)
+        sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
+        sharpening_for: Q_C alone, or every network (default "critic")
+        observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
         learning_starts: random steps before the first update; the paper gives no value
@@ -484,14 +618,17 @@ class USCNR(Agent):
         safety_lr: step size of Q_C (default 0.001)
         safety_tau: rate at which the target of Q_C follows (default 0.005)
         safety_n_step: steps of cost in a target; paper: 1 (default 5)
-        sharpening: power applied to closeness inputs (lidars); paper: 1 (default 8.0)
-        sharpening_gain: factor of all other inputs, if there is sharpening (default 0.3)
-        multiplier_init: first weight of Q_C in the actor's loss; paper: 1 (default 0.5)
-        multiplier_lr: step per episode and unit of cost above the limit (default 0.001)
+        sharpening_gain: factor of all other inputs of Q_C, if there is sharpening (default 0.3)
         kl_weight: weight of the distance to the lagging actor; paper: 1e-6, its delta
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
+        multiplier_rule: printed: Eq. 7 (default "printed")
+        multiplier_init: first multiplier; paper: 1 (default 0.5)
+        multiplier_lr: step per episode and cost, or per decision and relative excess
+            (default 0.001)
+        multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
+        multiplier_max: largest multiplier (default 100.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
@@ -509,6 +646,7 @@ class USCNR(Agent):
         curvature_every: updates between two batches added to the curvature (default 4)
         curvature_refresh: updates between two factorisations of the curvature (default 50)
         tolerance: Q_C above which an action is screened; paper: 0.3 (default 3.0)
+        tolerance_in: unit of the tolerance; paper: cost (default "cost")
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: near the action, or over the box (default "ou")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -523,11 +661,18 @@ class USCNR(Agent):
         *,
         seed: int = 0,
         paper_defaults: bool = False,
+        cost_key: str | None = None,
+        success_key: str | None = None,
+        closeness: str | slice | Iterable[int | str] | None = None,
         gamma: float = 0.95,
         hidden: tuple[int, ...] = (256, 256),
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
+        units: Literal["task", "measured"] = "task",
+        action_repeat: int | None = None,
+        sharpening: float = 8.0,
+        sharpening_for: Literal["critic", "all"] = "critic",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -544,13 +689,15 @@ class USCNR(Agent):
         safety_lr: float = 0.001,
         safety_tau: float = 0.005,
         safety_n_step: int = 5,
-        sharpening: float = 8.0,
         sharpening_gain: float = 0.3,
-        multiplier_init: float = 0.5,
-        multiplier_lr: float = 0.001,
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
+        multiplier_rule: Literal["printed", "relative"] = "printed",
+        multiplier_init: float = 0.5,
+        multiplier_lr: float = 0.001,
+        multiplier_smoothing: float = 0.95,
+        multiplier_max: float = 100.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
         conservative_gradient: Literal["sampled", "exact"] = "sampled",
@@ -567,6 +714,7 @@ class USCNR(Agent):
         curvature_every: int = 4,
         curvature_refresh: int = 50,
         tolerance: float = 3.0,
+        tolerance_in: Literal["cost", "limits"] = "cost",
         screen_candidates: int = 16,
         screen_from: Literal["ou", "uniform"] = "ou",
         screen_spread: float = 0.2,
@@ -582,13 +730,23 @@ class USC(Agent):
         env: id of a task or of a registered environment, or an environment with a cost
         seed: seed of parameters, exploration, replay and environment (default 0)
         paper_defaults: start from the paper's values instead of ours (default False)
+        cost_key: key of the cost in `info`; None: `cost` (default None)
+        success_key: key of success in `info`; None: `success`, `is_success` or `goal_met`
+            (default None)
+        closeness: observations in [0, 1], 1 for near, such as lidars: places or names, as in
+            "10-25,30"; None: what the environment declares (default None)
         gamma: discount of reward and cost (default 0.95)
         hidden: widths of the hidden layers of every network (default (256, 256))
         critic_lr: step size of the reward critic (default 0.001)
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        observation_scaling: of inputs; paper: none (default "running")
+        units: of reward and cost inside; paper: task (default "task")
+        action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
+            elsewhere 1 (default None)
+        sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
+        sharpening_for: Q_C alone, or every network (default "critic")
+        observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
         learning_starts: random steps before the first update; the paper gives no value
@@ -606,14 +764,17 @@ class USC(Agent):
         safety_lr: step size of Q_C (default 0.001)
         safety_tau: rate at which the target of Q_C follows (default 0.005)
         safety_n_step: steps of cost in a target; paper: 1 (default 5)
-        sharpening: power applied to closeness inputs (lidars); paper: 1 (default 8.0)
-        sharpening_gain: factor of all other inputs, if there is sharpening (default 0.3)
-        multiplier_init: first weight of Q_C in the actor's loss; paper: 1 (default 0.5)
-        multiplier_lr: step per episode and unit of cost above the limit (default 0.001)
+        sharpening_gain: factor of all other inputs of Q_C, if there is sharpening (default 0.3)
         kl_weight: weight of the distance to the lagging actor; paper: 1e-6, its delta
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
+        multiplier_rule: printed: Eq. 7 (default "printed")
+        multiplier_init: first multiplier; paper: 1 (default 0.5)
+        multiplier_lr: step per episode and cost, or per decision and relative excess
+            (default 0.001)
+        multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
+        multiplier_max: largest multiplier (default 100.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
@@ -641,6 +802,7 @@ class USC(Agent):
         refine_block: rows searched for neighbours: a random block of the replay (default 256)
         refine_reach: rows on either side of the sample, searched as well (default 8)
         tolerance: Q_C above which an action is screened; paper: 0.3 (default 3.0)
+        tolerance_in: unit of the tolerance; paper: cost (default "cost")
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: near the action, or over the box (default "ou")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -656,11 +818,18 @@ class USC(Agent):
         *,
         seed: int = 0,
         paper_defaults: bool = False,
+        cost_key: str | None = None,
+        success_key: str | None = None,
+        closeness: str | slice | Iterable[int | str] | None = None,
         gamma: float = 0.95,
         hidden: tuple[int, ...] = (256, 256),
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
+        units: Literal["task", "measured"] = "task",
+        action_repeat: int | None = None,
+        sharpening: float = 8.0,
+        sharpening_for: Literal["critic", "all"] = "critic",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -677,13 +846,15 @@ class USC(Agent):
         safety_lr: float = 0.001,
         safety_tau: float = 0.005,
         safety_n_step: int = 5,
-        sharpening: float = 8.0,
         sharpening_gain: float = 0.3,
-        multiplier_init: float = 0.5,
-        multiplier_lr: float = 0.001,
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
+        multiplier_rule: Literal["printed", "relative"] = "printed",
+        multiplier_init: float = 0.5,
+        multiplier_lr: float = 0.001,
+        multiplier_smoothing: float = 0.95,
+        multiplier_max: float = 100.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
         conservative_gradient: Literal["sampled", "exact"] = "sampled",
@@ -710,6 +881,7 @@ class USC(Agent):
         refine_block: int = 256,
         refine_reach: int = 8,
         tolerance: float = 3.0,
+        tolerance_in: Literal["cost", "limits"] = "cost",
         screen_candidates: int = 16,
         screen_from: Literal["ou", "uniform"] = "ou",
         screen_spread: float = 0.2,

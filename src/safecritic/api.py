@@ -10,7 +10,8 @@
     agent = USC.load("my-agent")
 
 `env` is the name of a task ("CarGoal1"), the id of any registered environment, or a Gymnasium
-environment that reports a cost; see `safecritic.tasks.adapt`. Every setting of the method is a
+environment that reports a cost; see `safecritic.tasks.adapt`, whose declarations (`cost_key`,
+`no_cost`, `success_key`, `closeness`) are keywords here too. Every setting of the method is a
 keyword.
 """
 
@@ -45,7 +46,19 @@ from safecritic.run.folder import (
 from safecritic.run.loop import InterruptedRun, Intervals, Loop
 from safecritic.run.off_policy import OffPolicyTraining
 from safecritic.run.on_policy import OnPolicyTraining
-from safecritic.tasks.adapter import Adapted, make_env, scale_action
+from safecritic.run.watch import warn_of_default_limit
+from safecritic.tasks.adapter import (
+    COST_SOURCES,
+    DECLARATIONS,
+    Adapted,
+    closeness_of,
+    declared_of,
+    is_ours,
+    make_again,
+    make_env,
+    scale_action,
+)
+from safecritic.tasks.repeat import RepeatAction, repeat_action
 
 EVALUATION_SEED = 10_000  # far from the seeds people train with
 
@@ -65,11 +78,22 @@ class Agent:
     ):
         if seed < 0:
             raise ValueError(f"seed must be >= 0, got {seed} (--seed)")
-        if settings.get("cost_limit", 0.0) is None:
-            del settings["cost_limit"]  # the task's
-        adapted, task = make_env(env)
+        for name in methods.OF_THE_TASK:
+            if name in settings and settings[name] is None:
+                del settings[name]
+        given = {name: settings.pop(name, None) for name in DECLARATIONS}
+        declared = {name: x for name, x in given.items() if x is not None and x is not False}
+        adapted, task = make_env(env, **declared)
         config = methods.make_config(self.method, task, paper_defaults, **settings)
-        self._build(adapted, describe(env, task, adapted), config, seed)
+        adapted = repeat_action(adapted, config.action_repeat, made_here=isinstance(env, str))
+        environment = describe(env, task, adapted, config.action_repeat)
+        methods.require_cost(self.method, environment["declared"])
+        constrained = methods.get(self.method).constrained
+        if constrained and "cost_limit" not in settings and not is_ours(task):
+            # points at the line that makes the agent, past `agent_classes`
+            declared = environment["declared"]
+            warn_of_default_limit(env, task, declared, config.cost_limit, stacklevel=3)
+        self._build(adapted, environment, config, seed)
 
     def _build(self, env: Any, environment: dict[str, Any], config: Any, seed: int) -> None:
         self.env, self.environment, self.config, self.seed = env, environment, config, seed
@@ -78,11 +102,16 @@ class Agent:
         functions = method.load_agent()
         self.training: Loop
         if method.on_policy:
-            self.training = OnPolicyTraining(env, functions, config, spec, seed, environment["id"])
+            self.training = OnPolicyTraining(
+                env, functions, config, spec, seed, environment["id"], environment["declared"]
+            )
         else:
             self.training = OffPolicyTraining(
                 env, functions, config, spec, seed, episode_critic_quality
             )
+        no_cost = environment["declared"].get("no_cost", False)
+        # the costs of our own tasks are known to be right, however rare
+        self.training.watch.expects_cost = not (no_cost or is_ours(environment["task"]))
         self.run_folder: Path | None = None  # the run folder this agent writes to
         self._tables: dict[str, int] | None = None  # lengths to cut its tables to on resume
         self._policies: dict[bool, tuple[int, Policy]] = {}  # of `predict`, and their step
@@ -148,9 +177,10 @@ class Agent:
         overwrite: bool = False,
         every: Intervals | None = None,
     ) -> Self:
-        """Train for `total_timesteps` further steps and return the agent.
+        """Train for `total_timesteps` further environment steps and return the agent.
 
-        Learning twice for n steps equals learning once for 2n. With `out` a run folder is written,
+        A decision (for CPO a rollout) that extends over the end is completed; where none does,
+        learning twice for n steps equals learning once for 2n. With `out` a run folder is written,
         with checkpoints, tables and curves. Ctrl-C stops after the current step, saves and raises
         KeyboardInterrupt.
         """
@@ -213,6 +243,7 @@ class Agent:
         summary |= self._recent_means(*names)
         multiplier = rows[-1]["multiplier"] if rows else math.nan
         summary["multiplier"] = None if math.isnan(multiplier) else multiplier
+        summary["warnings"] = list(self.training.watch.messages.values())
         if self.run_folder is not None:
             table = read_table(self.run_folder / "updates.csv")
             for name in ("critic/auc", "critic/ratio"):
@@ -239,8 +270,9 @@ class Agent:
     ) -> tuple[np.ndarray, None]:
         """Return the action for an observation or a batch of them, in the environment's own form.
 
-        The screen is on; `deterministic=False` adds the exploration noise. There is no recurrent
-        state: the second value is always None.
+        Hold it for `config.action_repeat` steps of the environment. The screen is on;
+        `deterministic=False` adds the exploration noise. There is no recurrent state: the second
+        value is always None.
         """
         at, policy = self._policies.get(deterministic, (-1, None))
         if policy is None or at != self.num_timesteps:
@@ -281,7 +313,7 @@ class Agent:
             self._require_env("evaluate")
             used, lending = self.env, self.training.borrowed_env()
         else:
-            used, _ = make_env(env if env is not None else self.environment["id"])
+            used, _ = make_again(self.environment, env, self.config.action_repeat)
         with lending as notes:
             evaluation = evaluate(
                 used, self.policy(seed=seed), self.values, self.config, episodes, seed
@@ -330,11 +362,12 @@ class Agent:
             name = methods.get(method).class_name
             raise ValueError(f"{path} holds an agent of {method}: use {name}.load")
         environment = content["environment"]
+        config = methods.make_config(method, None, False, **content["config"])
         adapted = None
         source = env if env is not None else environment["id"]
         if source is not None:
-            adapted, task = make_env(source)
-            described = describe(source, task, adapted)
+            adapted, task = make_again(environment, env, config.action_repeat)
+            described = describe(source, task, adapted, config.action_repeat)
             for size in ("obs_dim", "action_dim"):
                 expected, given = environment["spec"][size], described["spec"][size]
                 if given != expected:
@@ -343,7 +376,6 @@ class Agent:
                         f"{task} has {given}: pass an environment like that one"
                     )
             environment = described | {"spec": environment["spec"]}
-        config = methods.make_config(method, None, False, **content["config"])
         agent = kind.__new__(kind)
         agent._build(adapted, environment, config, content["seed"])
         arrays, numbers = checkpoint.load(Path(path) / "checkpoint")
@@ -386,6 +418,7 @@ def _counted(number: int, noun: str) -> str:
 
 def own_env(adapted: gymnasium.Env) -> gymnasium.Env:
     """Return the environment inside the adapter, or the environment itself."""
+    adapted = adapted.env if isinstance(adapted, RepeatAction) else adapted
     return adapted.env if isinstance(adapted, Adapted) else adapted
 
 
@@ -394,23 +427,24 @@ def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
 
 
-def _closeness(space: Any) -> tuple[int, ...]:
-    """Return the observations that the space bounds to [0, 1]: lidars, 1 if something is near."""
-    return tuple(int(i) for i in np.flatnonzero((space.low == 0.0) & (space.high == 1.0)))
-
-
-def describe(env: str | gymnasium.Env, task: str, adapted: Any) -> dict[str, Any]:
+def describe(
+    env: str | gymnasium.Env, task: str, adapted: Any, action_repeat: int = 1
+) -> dict[str, Any]:
     """Return what an agent must know of its environment, as JSON."""
     box: Any = own_env(adapted).action_space
+    declared = declared_of(adapted)
+    own_cost = not any(name in declared for name in COST_SOURCES)
+    cost_max = getattr(adapted.unwrapped, "cost_max", None) if own_cost else None  # of a step
     spec = EnvSpec(
         obs_dim=int(adapted.observation_space.shape[0]),
         action_dim=int(adapted.action_space.shape[0]),
-        cost_max=getattr(adapted.unwrapped, "cost_max", None),
-        closeness=_closeness(adapted.observation_space),
+        cost_max=None if cost_max is None else cost_max * action_repeat,
+        closeness=closeness_of(adapted),
     )
     return {
         "task": task,
         "id": env if isinstance(env, str) else None,
+        "declared": declared,
         "spec": spec._asdict(),
         "action_low": box.low.tolist(),
         "action_high": box.high.tolist(),

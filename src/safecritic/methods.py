@@ -17,6 +17,8 @@ from safecritic.names import suggest
 from safecritic.style import Style
 from safecritic.tasks.registry import TASKS
 
+OF_THE_TASK = ("cost_limit", "action_repeat")  # settings whose defaults the table of tasks has
+
 
 @dataclass(frozen=True)
 class Method:
@@ -33,6 +35,7 @@ class Method:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # laid over the settings' own
     paper: Mapping[str, Any] = field(default_factory=dict)  # the paper's values, laid over those
     on_policy: bool = False  # learns from rollouts, not from a replay buffer
+    constrained: bool = True  # learns from costs and keeps to the limit
     steps: int = 60_000  # enough to solve CarGoal1
     style: Style | None = None  # None: one is chosen
 
@@ -54,20 +57,30 @@ class Method:
 
 
 # The paper's printed settings where ours differ.
-PAPER: dict[str, Any] = {"actor_lr": 2e-3, "observation_scaling": "none", "costly_share": 0.0}
+PAPER_INPUTS: dict[str, Any] = {
+    "observation_scaling": "none",
+    "units": "task",
+    "sharpening": 1.0,
+    "action_repeat": 1,
+}
+PAPER: dict[str, Any] = PAPER_INPUTS | {"actor_lr": 2e-3, "costly_share": 0.0}
+PRINTED_MULTIPLIER: dict[str, Any] = {"multiplier_rule": "printed", "multiplier_lr": 1e-3}
 PAPER_CRITIC: dict[str, Any] = PAPER | {
     "safety_critics": 1,
     "safety_output": "linear",
     "safety_lr": 1e-3,
     "safety_tau": 5e-3,
     "safety_n_step": 1,
-    "sharpening": 1.0,
 }
-PAPER_SAFETY: dict[str, Any] = PAPER_CRITIC | {
-    "kl_weight": 1e-6,
-    "rescale_actor_loss": False,
-    "multiplier_init": 1.0,
-}
+PAPER_SAFETY: dict[str, Any] = (
+    PAPER_CRITIC
+    | PRINTED_MULTIPLIER
+    | {
+        "kl_weight": 1e-6,
+        "rescale_actor_loss": False,
+        "multiplier_init": 1.0,
+    }
+)
 PAPER_PARTS: dict[str, dict[str, Any]] = {
     "conservative": {
         "conservative_form": "printed",
@@ -78,7 +91,7 @@ PAPER_PARTS: dict[str, dict[str, Any]] = {
     },
     "influence": {"reference": "batch", "damping": 1e-6},
     "refinement": {"refine_target": "cost", "refine_clip": 0.0},
-    "screen": {"tolerance": 0.3, "screen_from": "ou", "screen_spread": 0.2},
+    "screen": {"tolerance": 0.3, "tolerance_in": "cost", "screen_from": "ou", "screen_spread": 0.2},
 }
 
 
@@ -123,6 +136,7 @@ _TABLE = (
         agent="safecritic.agents.ddpg",
         settings="DDPGSettings",
         paper=PAPER,
+        constrained=False,
         style=Style("#8c8c8c", "dot", "circle"),
     ),
     Method(
@@ -133,7 +147,7 @@ _TABLE = (
         "regression of the discounted cost; a PID controller moves the multiplier",
         agent="safecritic.agents.pid_lag",
         settings="PIDLagSettings",
-        paper=PAPER_CRITIC,
+        paper=PAPER_CRITIC | {"multiplier_rule": "printed", "ki": 1e-3},
         style=Style("#56b4e9", "dashdot", "square"),
     ),
     Method(
@@ -144,7 +158,7 @@ _TABLE = (
         "a value of the cost; every step stays within a trust region and the limit",
         agent="safecritic.agents.cpo",
         settings="CPOSettings",
-        paper={"observation_scaling": "none"},
+        paper=PAPER_INPUTS,
         on_policy=True,
         steps=500_000,
         style=Style("#0072b2", "dash", "diamond"),
@@ -157,7 +171,7 @@ _TABLE = (
         "none: learns from reward minus multiplier times cost",
         agent="safecritic.agents.rcpo",
         settings="RCPOSettings",
-        paper=PAPER,
+        paper=PAPER | PRINTED_MULTIPLIER | {"multiplier_init": 0.0, "multiplier_max": 100.0},
         style=Style("#cc79a7", "dot", "triangle"),
     ),
     safety_critic(
@@ -222,14 +236,14 @@ def get(name: str) -> Method:
 def make_config(
     name: str, task: str | None = None, paper_defaults: bool = False, **overrides: Any
 ) -> Any:
-    """Return the checked settings of a method: its defaults, the task's limit, `overrides`."""
+    """Return the checked settings of a method: its defaults, those of the task, `overrides`."""
     method = get(name)
     _check_names(method, overrides)
     flat = dict(method.defaults)
+    if task in TASKS:
+        flat |= {name: getattr(TASKS[task], name) for name in OF_THE_TASK}
     if paper_defaults:
         flat |= method.paper
-    if task in TASKS:
-        flat["cost_limit"] = TASKS[task].cost_limit
     flat |= overrides
     for part, names in method.part_fields().items():
         if part not in method.parts:
@@ -260,3 +274,13 @@ def _check_names(method: Method, given: Mapping[str, Any]) -> None:
                     f"use it with {', '.join(having)}"
                 )
         raise ValueError(f"unknown setting {key!r} of {method.name}: {suggest(key, known)}")
+
+
+def require_cost(name: str, declared: Mapping[str, Any]) -> None:
+    """Refuse an environment declared to have no cost if the method needs one."""
+    if get(name).constrained and declared.get("no_cost"):
+        without = [method.name for method in METHODS.values() if not method.constrained]
+        raise ValueError(
+            f"{name} learns to keep costs within a limit, and no_cost declares that there are "
+            f"none (--no-cost): use {' or '.join(without)}, or name the cost (--cost-key)"
+        )

@@ -17,12 +17,14 @@ from typing import Any, Literal, NamedTuple
 from safecritic import methods
 from safecritic.agents import settings
 from safecritic.methods import Method
+from safecritic.tasks.observations import Closeness
 
 STUB = Path(__file__).with_name("agent_classes.pyi")
 WIDTH = 100  # of a line of the stub
 NO_BREAK = "\N{NO-BREAK SPACE}"
 HEAD = """\
 # Made by `python -m safecritic.signatures` from the table of methods. Do not edit.
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import gymnasium
@@ -46,14 +48,18 @@ class Keyword(NamedTuple):
 
 
 def keywords(method: Method) -> list[Keyword]:
-    """Return the keywords of a method's class: seed, settings, and switches of its parts."""
+    """Return the keywords of a method's class: seed, declarations, settings, switches of parts."""
     rows = [Keyword("seed", int, 0), Keyword("paper_defaults", bool, False)]
+    rows += [Keyword(name, str | None, None) for name in ("cost_key", "success_key")]
+    rows.append(Keyword("closeness", Closeness | None, None))
+    if not method.constrained:
+        rows.append(Keyword("no_cost", bool, False))
     for field, _ in settings.setting_fields(method.settings_type(), method.parts):
         kind: Any = field.type
         factory: Any = field.default_factory
         default = field.default if factory is MISSING else factory()
         default = method.defaults.get(field.name, default)
-        if field.name == "cost_limit":  # `methods.make_config` takes it from the task
+        if field.name in methods.OF_THE_TASK:  # `methods.make_config` takes it from there
             kind, default = kind | None, None
         rows.append(Keyword(field.name, kind, default))
     return rows + [Keyword(part, bool, method.defaults.get(part, True)) for part in method.parts]
@@ -67,12 +73,18 @@ def helps(method: Method) -> dict[str, str]:
         "env": "id of a task or of a registered environment, or an environment with a cost",
         "seed": "seed of parameters, exploration, replay and environment",
         "paper_defaults": "start from the paper's values instead of ours",
+        "cost_key": "key of the cost in `info`; None: `cost`",
+        "success_key": "key of success in `info`; None: `success`, `is_success` or `goal_met`",
+        "closeness": "observations in [0, 1], 1 for near, such as lidars: places or names, as in "
+        '"10-25,30"; None: what the environment declares',
+        "no_cost": "True: the environment has no cost",
     }
     for group in (kind, *parts.values()):
         with suppress(OSError, TypeError):
             texts |= settings.helps(group)
-    elsewhere = method.defaults.get("cost_limit", kind.cost_limit)
-    texts["cost_limit"] = f"{texts.get('cost_limit', '')}; None: the task's, elsewhere {elsewhere}"
+    for name in methods.OF_THE_TASK:
+        elsewhere = method.defaults.get(name, getattr(kind, name))
+        texts[name] = f"{texts.get(name, '')}; None: the task's, elsewhere {elsewhere}"
     return texts | {name: f"False switches the {part.TITLE} off" for name, part in parts.items()}
 
 
@@ -129,7 +141,7 @@ def _type_source(kind: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return f"Literal[{', '.join(map(_source, typing.get_args(kind)))}]"
     plain = isinstance(kind, type) and not typing.get_args(kind)
-    return kind.__name__ if plain else str(kind)
+    return kind.__name__ if plain else str(kind).replace("collections.abc.", "")
 
 
 def _source(value: Any) -> str:

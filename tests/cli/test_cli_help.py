@@ -104,17 +104,21 @@ def test_tasks_and_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> Non
         ("pid-lag", ["learning", "safety critic", "multiplier"]),
         ("rcpo", ["learning", "multiplier"]),
         ("cpo", ["learning", "trust region"]),
-        ("sc", ["learning", "safety critic", "screen"]),
-        ("csc", ["learning", "safety critic", "conservatism", "screen"]),
-        ("usc-nr", ["learning", "safety critic", "conservatism", "influence", "screen"]),
-        ("usc", ["learning", "safety critic", *PARTS]),
+        ("sc", ["learning", "safety critic", "multiplier", "screen"]),
+        ("csc", ["learning", "safety critic", "multiplier", "conservatism", "screen"]),
+        (
+            "usc-nr",
+            ["learning", "safety critic", "multiplier", "conservatism", "influence", "screen"],
+        ),
+        ("usc", ["learning", "safety critic", "multiplier", *PARTS]),
     ],
 )
 def test_groups_stand_in_order(
     method: str, groups: list[str], read_help: Callable[[str], str]
 ) -> None:
     text = read_help(f"train {method}")
-    options = [f"{title} options" for title in ("task and run", *groups, "output")]
+    titles_ = ("task and run", "environment", *groups, "output")
+    options = [f"{title} options" for title in titles_]
     assert titles(text) == ["positional arguments", "options", *options]
     for title, part in PARTS.items():
         assert (f"--{part}, --no-{part} " in text) == (title in groups)

@@ -1,6 +1,7 @@
 """`train`: a run folder, and settings that arrive as they were given."""
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,3 +111,69 @@ def test_switches_take_parts_away(configs: list[Any]) -> None:
     assert (first.refinement, first.influence) == (None, None)
     assert (second.conservative, second.screen) == (None, None)
     assert second.influence is not None
+
+
+# Environments of the user's own
+
+HALL = "own_envs:Hall-v0"
+DECLARED = ["--cost-key", "damage", "--closeness", "lidar"]
+
+
+def test_declarations_are_kept_for_resuming_and_evaluating(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", "ddpg", HALL, *DECLARED, *FLAGS, "--steps", "200", "--out", "run"]
+    assert cli.main(command) == 0
+    assert "warning" not in capsys.readouterr().err  # DDPG keeps no limit
+    environment = json.loads(Path("run/config.json").read_text())["environment"]
+    assert environment["declared"] == {"cost_key": "damage", "closeness": [0, 1]}
+    assert environment["spec"]["closeness"] == [0, 1]
+    episodes = read_table(Path("run/episodes.csv"))
+    assert sum(episodes["cost"]) > 0
+    assert all(map(math.isnan, episodes["success"]))  # not reported, hence unknown
+
+    assert cli.main(["train", "--resume", "run", "--steps", "300"]) == 0
+    assert json.loads(Path("run/config.json").read_text())["environment"] == environment
+    assert cli.main(["evaluate", "run", "--episodes", "2"]) == 0
+    means = json.loads(Path("run/evaluation.json").read_text())["means"]
+    assert means["cost"] >= 0
+    assert means["success"] is None
+    capsys.readouterr()
+    assert cli.main(["show", "run"]) == 2
+    assert "Hall-v0 cannot be drawn" in capsys.readouterr().err
+
+
+def test_an_environment_without_cost_trains_ddpg(there: Path) -> None:
+    command = ["train", "ddpg", HALL, "--no-cost", *FLAGS, "--steps", "100", "--out", "run"]
+    assert cli.main(command) == 0
+    assert sum(read_table(Path("run/episodes.csv"))["cost"]) == 0
+    environment = json.loads(Path("run/config.json").read_text())["environment"]
+    assert environment["declared"] == {"no_cost": True}
+    assert environment["spec"]["cost_max"] is None
+
+
+def test_a_default_limit_is_a_line_of_warning(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def warned(*flags: str) -> list[str]:
+        command = ["train", "rcpo", HALL, *DECLARED, *FLAGS, "--steps", "80", "--overwrite"]
+        assert cli.main([*command, *flags]) == 0
+        lines = capsys.readouterr().err.splitlines()
+        return [line for line in lines if line.startswith("warning: ")]
+
+    (line,) = warned()
+    assert line.startswith("warning: no cost limit is known for Hall-v0: 1 per episode is only")
+    assert "`safecritic tasks own_envs:Hall-v0 --cost-key damage`" in line
+    assert warned("--cost-limit", "3") == []
+
+
+def test_a_warning_of_the_run_is_a_line_too(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [*FLAGS, "--cost-key", "damage", "--cost-limit", "2", "--steps", "1200", "--out", "run"]
+    assert cli.main(["train", "rcpo", "own_envs:Harmful-v0", *flags]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = [line for line in lines if line.startswith("warning: ")]
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert [line] == [f"warning: {text}" for text in summary["warnings"]]
+    assert "the multiplier only rose" in line

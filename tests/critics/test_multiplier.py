@@ -1,28 +1,36 @@
-"""The multipliers, against plain NumPy loops."""
-
-from functools import partial
+"""The multipliers, against plain NumPy loops: the relative rule, Eq. 7, and the PID controller."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from safecritic.critics.multiplier import Gains, gradient_step, pid_init, pid_step
+from helpers.agents import settings
+from safecritic.agents import pid_lag
+from safecritic.agents.interface import EnvSpec
+from safecritic.critics.multiplier import (
+    LEAST,
+    Gains,
+    constraint_init,
+    constraint_update,
+    gradient_step,
+    multiplier_step,
+    pid_init,
+    pid_step,
+    relative_excess,
+)
 
 LIMIT = 1.5
 COSTS = np.random.default_rng(0).exponential(2.0, size=60)
 
 
-@partial(jax.jit, static_argnames=("start", "delay"))
-def scan(costs, gains, start, delay):
+def run(costs, gains, start=0.0, delay=10):
     def step(pid, cost):
-        lam, pid = pid_step(pid, cost, LIMIT, gains)
+        lam, pid = pid_step(pid, cost, LIMIT, gains, 1.0)
         return pid, lam
 
-    return jax.lax.scan(step, pid_init(start, delay), costs)
-
-
-def run(costs, gains, start=0.0, delay=10):
-    pid, found = scan(np.asarray(costs, np.float32), gains, start, delay)
+    costs = jnp.asarray(costs, jnp.float32)
+    pid, found = jax.lax.scan(step, pid_init(start, delay), costs)
     return np.asarray(found), pid
 
 
@@ -32,9 +40,9 @@ def only(p=0.0, i=0.0, d=0.0, p_smoothing=0.0, d_smoothing=0.0, integral_max=100
 
 def test_pid_with_only_the_integral_is_the_gradient_dual():
     found, _ = run(COSTS, only(i=0.2), start=0.3)
-    lam, expected = np.float32(0.3), []
+    lam, expected = jnp.float32(0.3), []
     for cost in COSTS:
-        lam = gradient_step(lam, np.float32(cost), LIMIT, 0.2)
+        lam = gradient_step(lam, jnp.float32(cost), LIMIT, 0.2)
         expected.append(float(lam))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert min(expected) == 0.0  # the clamp at 0 is part of what is compared
@@ -64,7 +72,7 @@ def test_multiplier_is_never_negative_and_the_integral_is_clamped():
     assert (found >= 0).all()
     assert float(pid.integral) == 0.0
     # an integral without its clamp at 0 would have to climb back from -7.5
-    again, _ = jax.jit(pid_step)(pid, np.float32(LIMIT + 1.0), LIMIT, only(i=0.1))
+    again, _ = pid_step(pid, jnp.float32(LIMIT + 1.0), LIMIT, only(i=0.1), 1.0)
     np.testing.assert_allclose(again, 0.1, rtol=1e-6)
     found, pid = run(np.full(50, 10.0), only(i=1.0, integral_max=2.0))
     assert found[-1] == 2.0
@@ -75,3 +83,116 @@ def test_derivative_acts_on_rising_cost_alone():
     np.testing.assert_allclose(rising[1:], 0.5, rtol=1e-6)
     falling, _ = run(np.arange(10.0)[::-1], only(d=0.5), delay=1)
     np.testing.assert_array_equal(falling, 0.0)
+
+
+# The relative rule
+
+
+def moved(costs, lengths, lam=0.5, **changes):
+    """The multiplier after episodes of these costs and lengths, one number for each."""
+    relative = {"multiplier_rule": "relative", "multiplier_lr": 1e-4, "cost_limit": LIMIT}
+    config = settings("rcpo", **(relative | changes))
+    step = jax.jit(multiplier_step, static_argnames="config")
+    lam, past, along = jnp.float32(lam), constraint_init(), []
+    for cost, length in zip(costs, lengths, strict=True):
+        lam, past = step(lam, past, jnp.float32(cost), jnp.float32(length), config=config)
+        along.append(float(lam))
+    return along
+
+
+def test_relative_rule_equals_a_plain_loop():
+    lengths = np.random.default_rng(1).integers(1, 300, size=60)
+    found = moved(COSTS, lengths, multiplier_lr=2e-3, multiplier_smoothing=0.9, multiplier_max=0.7)
+    lam, average, expected = 0.5, 0.0, []
+    for number, (cost, length) in enumerate(zip(COSTS, lengths, strict=True), start=1):
+        rate = max(0.1, 1 / number)  # a plain mean until there are enough
+        average += rate * (cost - average)
+        excess = min(max((average - LIMIT) / LIMIT, -1.0), 1.0)
+        lam = min(max(lam * np.exp(2e-3 * length * excess), LEAST), 0.7)
+        expected.append(lam)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert max(expected) == 0.7  # the bound is part of what is compared
+    assert min(expected) < 0.5
+
+
+@pytest.mark.parametrize("cost", [0.4, 2.0, 50.0])
+def test_it_moves_by_decisions_and_not_by_episodes(cost):
+    """One episode of 1,000 decisions moves it as far as ten of 100 that cost as much each."""
+    one, ten = moved([cost], [1_000]), moved([cost] * 10, [100] * 10)
+    np.testing.assert_allclose(one[-1], ten[-1], rtol=1e-5)
+    assert (one[-1] > 0.5) == (cost > LIMIT)
+
+
+def test_it_moves_towards_the_limit_within_its_bounds():
+    assert moved([LIMIT], [1_000]) == [0.5]
+    twice, most = moved([2 * LIMIT], [100]), moved([100 * LIMIT], [100])
+    assert twice == most  # no episode counts for more than the limit once over
+    np.testing.assert_allclose(most[0], 0.5 * np.exp(1e-4 * 100), rtol=1e-6)
+    np.testing.assert_allclose(moved([0.0], [100])[0], 0.5 * np.exp(-1e-4 * 100), rtol=1e-6)
+    assert moved([100.0], [10**7], multiplier_max=3.0) == [3.0]
+    low = moved([0.0, 1e4], [10**7, 10**4], multiplier_smoothing=0.0)
+    np.testing.assert_allclose(low[0], LEAST, rtol=1e-6)
+    np.testing.assert_allclose(low[1], LEAST * np.exp(1.0), rtol=1e-5)  # and comes back from there
+
+
+def test_a_limit_of_0_is_judged_by_what_an_episode_costs():
+    """The excess is relative to E[C^2] / E[C], so the unit of cost makes no difference."""
+    past = constraint_init()
+    assert float(relative_excess(past, 0.0)) == 0.0
+    past = constraint_update(past, jnp.float32(0.0), 0.0)
+    assert float(relative_excess(past, 0.0)) == 0.0
+    costs = [4.0, 0.0, 8.0, 0.0]
+    for cost in costs:
+        past = constraint_update(past, jnp.float32(cost), 0.5)
+    average = 0.0
+    for number, cost in enumerate([0.0, *costs], start=1):
+        average += (max(0.5, 1 / number) if number > 1 else 1.0) * (cost - average)
+    typical = (16 + 64) / (4 + 8)
+    np.testing.assert_allclose(relative_excess(past, 0.0), average / typical, rtol=1e-6)
+    free = moved([0.0] * 5, [100] * 5, cost_limit=0.0)
+    assert free == [0.5] * 5
+    few, many = moved(costs, [50] * 4, cost_limit=0.0), moved(np.array(costs) * 1024, [50] * 4)
+    assert all(lam > 0.5 for lam in few)
+    scaled = moved(np.array(costs) * 1024, [50] * 4, cost_limit=0.0)
+    assert few == scaled != many
+
+
+def test_average_cost_starts_as_a_plain_mean():
+    past, costs = constraint_init(), [8.0, 0.0, 1.0, 3.0]
+    for number, cost in enumerate(costs, start=1):
+        past = constraint_update(past, jnp.float32(cost), 0.95)
+        np.testing.assert_allclose(past.cost, np.mean(costs[:number]), rtol=1e-6)
+    for cost in range(30):
+        before, past = past, constraint_update(past, jnp.float32(cost), 0.95)
+    np.testing.assert_allclose(past.cost, 0.95 * before.cost + 0.05 * 29, rtol=1e-5)
+
+
+def test_printed_rule_is_eq_7():
+    """Once per episode, whatever its length, with that episode's cost alone."""
+    lengths = np.random.default_rng(1).integers(1, 300, size=60)
+    found = moved(COSTS, lengths, multiplier_rule="printed", multiplier_lr=0.2, multiplier_max=2.0)
+    lam, expected = 0.5, []
+    for cost in COSTS:
+        lam = min(max(0.0, lam - 0.2 * (LIMIT - cost)), 2.0)
+        expected.append(lam)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    assert min(expected) == 0.0
+    assert max(expected) == 2.0
+
+
+@pytest.mark.parametrize("rule", ["relative", "printed"])
+def test_pid_of_the_agent(rule):
+    """Relative: costs in limits, cut at two of them, and the integral by decisions."""
+    config = settings("pid-lag", multiplier_rule=rule, cost_limit=LIMIT, ki=1e-2, kp=0.1, kd=0.0)
+    state = pid_lag.init(jax.random.key(0), EnvSpec(3, 1), config)
+    integral, smooth = 0.0, None
+    for cost, length in ((4.0, 30), (100.0, 20), (0.0, 50)):
+        state, _ = pid_lag.end_episode(state, jnp.float32(cost), jnp.float32(length), config)
+        if rule == "printed":
+            excess, number = cost - LIMIT, 1
+        else:
+            excess, number = min(cost / LIMIT, 2.0) - 1.0, length
+        integral = min(max(integral + 1e-2 * number * excess, 0.0), config.integral_max)
+        smooth = excess if smooth is None else 0.95 * smooth + 0.05 * excess
+        expected = max(0.0, 0.1 * smooth + integral)
+        np.testing.assert_allclose(state.multiplier, expected, rtol=1e-4)

@@ -33,7 +33,7 @@ def test_rank_correlation_is_spearmans() -> None:
 
 
 def episode(costs: list[float], q: list[float], terminated: bool) -> Episode:
-    steps = [(0.0, c, 0.0, np.nan, v, 0.0, 0.0) for c, v in zip(costs, q, strict=True)]
+    steps = [(0.0, c, 0.0, np.nan, 1.0, v, 0.0, 0.0) for c, v in zip(costs, q, strict=True)]
     return Episode(steps, terminated, not terminated)
 
 

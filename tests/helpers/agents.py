@@ -1,7 +1,5 @@
 """Small agents, replay buffers with made-up rows, and comparisons of states."""
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import jax
@@ -11,6 +9,16 @@ import numpy as np
 from safecritic import methods, replay
 from safecritic.agents.interface import EnvSpec
 
+# What frees an agent from the sizes of a task's rewards and costs.
+SCALE_FREE: dict[str, Any] = {
+    "units": "measured",
+    "sharpening_for": "all",
+    "multiplier_rule": "relative",
+    "multiplier_init": 0.05,
+    "multiplier_lr": 1e-4,
+    "multiplier_max": 10.0,
+    "tolerance_in": "limits",
+}
 SPEC = EnvSpec(obs_dim=4, action_dim=2, cost_max=1.0)
 SMALL: dict[str, Any] = {
     "hidden": (8,),
@@ -25,9 +33,6 @@ SMALL: dict[str, Any] = {
     "refine_block": 8,
     "refine_reach": 2,
 }
-
-
-sample = jax.jit(replay.sample, static_argnames="config")
 
 
 def settings(
@@ -48,20 +53,6 @@ def settings(
 def start(name: str, config: Any, seed: int = 0, spec: EnvSpec = SPEC) -> Any:
     """Return the first state of a method's agent."""
     return methods.get(name).load_agent().init(jax.random.key(seed), spec, config)
-
-
-@cache
-def stepper(name: str, config: Any) -> tuple[Callable[..., Any], list[int]]:
-    """Return a compiled step (observe, sample, update) and the list it adds to when traced."""
-    agent, traces = methods.get(name).load_agent(), []
-
-    @jax.jit
-    def step(state: Any, store: replay.Replay, key: jax.Array) -> Any:
-        traces.append(1)
-        state = agent.observe(state, store.obs[0])
-        return agent.update(state, replay.sample(store, key, config), config)
-
-    return step, traces
 
 
 def filled_replay(spec: EnvSpec, rows: int, capacity: int = 64, **columns: Any) -> replay.Replay:
@@ -95,6 +86,11 @@ def costly_replay(rows: int = 40) -> replay.Replay:
         cost=lambda rng, n: 0.2 * (rng.random(n) < 0.3),
         next_obs=lambda rng, n: 5 * rng.normal(size=(n, 4)),
     )
+
+
+def row(store: replay.Replay, number: int = 0) -> replay.Transition:
+    """Return one row of a replay buffer as the transition it was."""
+    return replay.Transition(*(getattr(store, name)[number] for name in replay.Transition._fields))
 
 
 def numbers(tree: Any) -> list[np.ndarray]:

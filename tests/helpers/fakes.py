@@ -45,7 +45,7 @@ class FakeAgent:
         carry = {"key": state.key, "noise": state.noise + 1}
         return action, carry, {"q_cost": obs[0], "screened": 1.0, "changed": 0.0}
 
-    def observe(self, state: FakeState, obs: Any) -> FakeState:
+    def observe(self, state: FakeState, transition: Any, config: Any) -> FakeState:
         return state._replace(seen=state.seen + 1)
 
     def update(self, state: FakeState, batch: Any, config: Any) -> Any:
@@ -54,7 +54,7 @@ class FakeAgent:
         loss = jnp.where(bad, jnp.inf, updates)
         return state._replace(updates=updates), {"b/loss": loss, "a/one": jnp.ones(())}
 
-    def end_episode(self, state: FakeState, episode_cost: Any, config: Any) -> Any:
+    def end_episode(self, state: FakeState, episode_cost: Any, decisions: Any, config: Any) -> Any:
         return state._replace(multiplier=state.multiplier + episode_cost), {}
 
     def values(self, state: FakeState, obs: Any, action: Any, config: Any) -> Any:

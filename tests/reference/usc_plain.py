@@ -6,7 +6,7 @@ equals it to rounding (tests/reference/test_usc_plain.py). Everything else is at
 safety critic with clipped output, a band margin, the replay buffer as reference of the influence.
 
 Notation: B samples, m alternatives, n refined samples, K neighbours; s, a are observation and
-action, `near` the observation as the safety critic sees it (lidars raised to a power).
+action, `near` the observation as the safety critic sees it: lidars raised to a power stand out.
 """
 
 import jax
@@ -28,15 +28,23 @@ def critic(params, s, a):
     return mlp(params, jnp.concatenate([s, a], axis=-1))[..., 0]
 
 
-def scaled(scaler, s):
+def scaled(scaler, s, c):
+    """The observation and, behind it, its lidars raised to a power; all by mean and spread."""
+    lidars = jnp.clip(s[..., scaler.closeness], 0.0, 1.0)
+    x = jnp.concatenate([s, lidars**c.sharpening], axis=-1)
     spread = jnp.sqrt(jnp.maximum(scaler.var, 1e-4))
-    return jnp.clip((s - scaler.mean) / spread, -10.0, 10.0)
+    return jnp.clip((x - scaler.mean) / spread, -10.0, 10.0)
 
 
 def sharpened(scaler, s, c):
-    gain = jnp.where(scaler.closeness.any(), c.sharpening_gain, 1.0)
-    raised = 3.0 * jnp.clip(s, 0.0, 1.0) ** c.sharpening
-    return jnp.where(scaler.closeness, raised, gain * scaled(scaler, s))
+    """The same with the plain observation made small beside the raised lidars."""
+    x = scaled(scaler, s, c)
+    return x.at[..., : s.shape[-1]].multiply(c.sharpening_gain)
+
+
+def size(unit):
+    """The unit of a signal: E[G^2] / E[|G|], the typical discounted sum where there is any."""
+    return unit.square / unit.size
 
 
 def adam(params, gradient, opt, lr):
@@ -91,8 +99,8 @@ def neighbours(store, start, rows, points, see, c):
 
 def update(state, batch, c):
     """Algorithm 1, lines 13 to 31; `c` are the settings."""
-    s, near = scaled(state.scaler, batch.obs), sharpened(state.scaler, batch.obs, c)
-    a = batch.action
+    s, near = scaled(state.scaler, batch.obs, c), sharpened(state.scaler, batch.obs, c)
+    a, cost_unit = batch.action, size(state.units.cost)
     safety, target_safety = state.safety[0], state.target_safety[0]
     key, key_actions, _ = jax.random.split(state.key, 3)
 
@@ -101,10 +109,10 @@ def update(state, batch, c):
     caution = jnp.log1p(u) * (1.0 + (q > q.mean()))
 
     # Eq. 3 and 4: the safety critic
-    next_s = scaled(state.scaler, batch.cost_next_obs)
+    next_s = scaled(state.scaler, batch.cost_next_obs, c)
     next_near = sharpened(state.scaler, batch.cost_next_obs, c)
     q_next = critic(target_safety, next_near, actor(state.target_actor, next_s))
-    y = batch.cost + batch.cost_discount * jnp.maximum(q_next, 0.0)
+    y = batch.cost / cost_unit + batch.cost_discount * jnp.maximum(q_next, 0.0)
     shape = (len(a), c.conservative.alternatives, a.shape[-1])
     others = jax.random.uniform(key_actions, shape, jnp.float32, -1.0, 1.0)
 
@@ -124,9 +132,9 @@ def update(state, batch, c):
     safety = safety[0]
 
     # The reward critic
-    next_s = scaled(state.scaler, batch.next_obs)
+    next_s = scaled(state.scaler, batch.next_obs, c)
     q_next = critic(state.target_reward, next_s, actor(state.target_actor, next_s))
-    y = batch.reward + batch.discount * q_next
+    y = batch.reward / size(state.units.reward) + batch.discount * q_next
     gradient = jax.grad(lambda p: 0.5 * jnp.mean((critic(p, s, a) - y) ** 2))(state.reward)
     reward, reward_opt = adam(state.reward, gradient, state.reward_opt, c.critic_lr)
 
@@ -154,10 +162,10 @@ def update(state, batch, c):
         lambda obs: sharpened(state.scaler, obs, c),
         c,
     )
-    next_s = scaled(state.scaler, store.next_obs[at])
+    next_s = scaled(state.scaler, store.next_obs[at], c)
     next_near = sharpened(state.scaler, store.next_obs[at], c)
     q_next = jnp.maximum(critic(target_safety, next_near, actor(state.target_actor, next_s)), 0.0)
-    y = store.cost[at] + c.gamma * (1.0 - store.terminated[at]) * q_next
+    y = store.cost[at] / cost_unit + c.gamma * (1.0 - store.terminated[at]) * q_next
     weights = 1.0 / jnp.maximum(distance, 1e-6)  # 0 where there is no neighbour
     y = jnp.sum(weights / weights.sum(axis=-1, keepdims=True) * y, axis=-1)
 

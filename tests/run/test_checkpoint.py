@@ -100,11 +100,10 @@ for step in range(1, 10**6):
 """
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
     seen = []
-    for _ in range(3):
+    for _ in range(6):
         with subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
         ) as process:

@@ -1,10 +1,12 @@
 """What a study's file means, and which mistakes in it are named."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from safecritic.run.watch import RunWarning
 from safecritic.study import grid
 from safecritic.study.grid import StudyError
 from studies import write_file
@@ -63,6 +65,45 @@ def test_mistakes_are_named(change: dict[str, Any], message: str) -> None:
     content = {"methods": ["ddpg"], "tasks": ["CarGoal1"], "seeds": [0]} | change
     with pytest.raises(ValueError, match=message):
         grid.jobs_of(content)
+
+
+HALL = "own_envs:Hall-v0"
+
+
+def test_what_is_declared_about_an_environment() -> None:
+    of_hall = {"cost_key": "damage", "closeness": "lidar", "cost_limit": 2.0}
+    content = {
+        "methods": ["ddpg", "rcpo"],
+        "tasks": ["CarGoal1", HALL],
+        "seeds": [0],
+        "task": {HALL: of_hall},
+    }
+    jobs = {(job.method, job.task): job for job in grid.jobs_of(content)}
+    assert jobs["ddpg", "CarGoal1"].declared == {}
+    job = jobs["rcpo", HALL]
+    assert job.declared == {"cost_key": "damage", "closeness": [0, 1]}
+    assert (job.settings["cost_limit"], "closeness" in job.settings) == (2.0, False)
+    content["task"] = {HALL: of_hall | {"closeness": ["speed"]}}
+    with pytest.raises(ValueError, match=r"closeness 2 \(in 'speed'\) is bounded to"):
+        grid.jobs_of(content)
+    content["task"] = {HALL: {"no_cost": True}}
+    with pytest.raises(ValueError, match="rcpo learns to keep costs within a limit"):
+        grid.jobs_of(content)
+    content["settings"] = {"cost_key": "damage"}
+    with pytest.raises(ValueError, match=r"cost_key belongs to an environment: put it under"):
+        grid.jobs_of(content)
+
+
+def test_a_default_limit_is_a_warning_for_each_environment(tmp_path: Path) -> None:
+    content = {"methods": ["ddpg", "rcpo"], "tasks": ["CarGoal1", HALL], "seeds": [0, 1]}
+    with pytest.warns(RunWarning) as given:
+        grid.jobs_of(content | {"task": {HALL: {"cost_key": "damage"}}})
+    (warning,) = given
+    assert str(warning.message).startswith(f"no cost limit is known for {HALL}: 1 per episode")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        grid.jobs_of(content | {"methods": ["ddpg"]})
+        grid.jobs_of(content | {"method": {"rcpo": {"cost_limit": 3.0}}})
 
 
 def test_shipped_studies() -> None:

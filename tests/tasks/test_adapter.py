@@ -11,7 +11,18 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Sequence
 from gymnasium.utils.env_checker import check_env
 
-from safecritic.tasks.adapter import SixValues, adapt
+from own_envs import Hall
+from safecritic.api import describe
+from safecritic.tasks import make
+from safecritic.tasks.adapter import (
+    FiveValues,
+    SixValues,
+    adapt,
+    closeness_of,
+    declared_of,
+    make_again,
+    make_env,
+)
 
 
 class Toy(gymnasium.Env):
@@ -66,7 +77,7 @@ def test_cost_in_info():
     env = adapt(Toy(extra={"cost": np.array([0.25], dtype=np.float32), "other": 3}))
     env.reset(seed=0)
     *_, info = env.step(np.zeros(2))
-    assert info == {"cost": 0.25, "other": 3, "success": False}
+    assert info == {"cost": 0.25, "other": 3}
     assert type(info["cost"]) is float
 
 
@@ -117,13 +128,37 @@ def test_cost_from_a_function_sees_the_environments_own_form():
         ({"is_success": np.float32(1.0)}, True),
         ({"goal_met": True}, True),
         ({"is_success": 0.0}, False),
-        ({}, False),
+        ({}, None),
+        ({"arrived": True}, None),
     ],
 )
 def test_success_under_its_usual_names(extra, success):
     env = adapt(Toy(extra={"cost": 0, **extra}))
     env.reset()
-    assert env.step(np.zeros(2))[4]["success"] is success
+    assert env.step(np.zeros(2))[4].get("success") is success
+
+
+def test_a_declared_success_is_false_where_it_is_absent():
+    toy = Toy(extra={"cost": 0.0, "success": True, "arrived": 1})
+    env = adapt(toy, success_key="arrived")
+    env.reset()
+    assert env.step(np.zeros(2))[4]["success"] is True
+    toy.extra = {"cost": 0.0, "success": True}
+    assert env.step(np.zeros(2))[4]["success"] is False
+
+
+def test_safety_gymnasium_reports_a_goal_only_when_it_is_met():
+    class Task:
+        goal_achieved = False
+
+    toy = Toy(six=0.0)
+    assert "success" not in FiveValues(toy).step(np.zeros(2))[4]  # a task without a goal
+    toy.task = Task()
+    env = adapt(toy)
+    env.reset()
+    assert env.step(np.zeros(2))[4]["success"] is False
+    toy.extra = {"goal_met": True}
+    assert env.step(np.zeros(2))[4]["success"] is True
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -146,7 +181,7 @@ def test_actions_are_rescaled_to_the_environments_bounds(dtype):
 
 
 def test_actions_and_observations_of_many_dimensions_become_vectors():
-    toy = Toy(Box(0, 255, (4, 3, 3), np.uint8), Box(-2.0, 2.0, (2, 2)), extra={"cost": 0.0})
+    toy = Toy(Box(0, 255, (4, 9), np.int16), Box(-2.0, 2.0, (2, 2)), extra={"cost": 0.0})
     env = adapt(toy)
     obs, _ = env.reset(seed=0)
     assert obs.shape == env.observation_space.shape == (36,)
@@ -182,6 +217,112 @@ def test_adapted_environments_vectorise():
     envs.reset(seed=0)
     *_, info = envs.step(np.zeros((2, 2)))
     np.testing.assert_array_equal(info["cost"], [0.5, 0.5])
+
+
+# ------------------------------------------------------------------------ what is declared
+
+
+def test_bounds_alone_declare_no_closeness():
+    space = Box(0.0, 1.0, (3,), np.float32)
+    env = adapt(Toy(space, extra={"cost": 0.0, "success": False}))
+    assert closeness_of(env) == ()
+    assert describe(env, "Toy", env)["spec"]["closeness"] == ()
+
+
+def test_the_car_tasks_declare_their_lidars():
+    for name, size in (("CarGoal1", 72), ("CarButton2", 88)):
+        env, _ = make_env(name)
+        places = tuple(range(24, size))
+        assert closeness_of(env) == env.closeness == places
+        assert closeness_of(gymnasium.make(f"safecritic/{name}-v0")) == places
+        obs, _ = env.reset(seed=0)
+        assert obs[24:].min() >= 0
+        assert obs[24:].max() <= 1
+    assert closeness_of(make("HalfCheetah")) == closeness_of(make("FetchReach")) == ()
+
+
+def test_a_closeness_is_declared_for_any_environment():
+    env = adapt(Hall(), cost_key="damage", closeness=["lidar"])
+    assert env.closeness == closeness_of(env) == (0, 1)
+    assert declared_of(env) == {"cost_key": "damage", "closeness": [0, 1]}
+    assert describe(env, "Hall", env)["spec"]["closeness"] == (0, 1)
+    assert closeness_of(gymnasium.wrappers.TimeLimit(env, 3)) == (0, 1)
+    with pytest.raises(ValueError, match=r"closeness 2 \(in 'speed'\) is bounded to \[-2, 2\]"):
+        adapt(Hall(), cost_key="damage", closeness=[2])
+
+
+def test_an_environment_declares_its_own_and_adapt_overrides_it():
+    space = Box(0.0, 1.0, (3,), np.float64)
+    toy = Toy(space, extra={"cost": 0.0, "success": False})
+    toy.closeness = "1-2"
+    assert adapt(toy) is toy
+    assert closeness_of(toy) == (1, 2)
+    assert adapt(toy, closeness=[]).closeness == ()
+    assert closeness_of(adapt(toy, cost_key="cost", closeness=[0])) == (0,)
+    toy.closeness = [3]
+    with pytest.raises(ValueError, match="closeness 3 is out of range"):
+        adapt(toy)
+
+
+def test_a_wrapper_that_changes_the_observation_drops_the_declaration():
+    longer = Box(-np.inf, np.inf, (144,), np.float64)
+    env = gymnasium.wrappers.TransformObservation(
+        make("CarGoal1"), lambda obs: np.concatenate([obs, obs]), longer
+    )
+    assert closeness_of(env) == closeness_of(adapt(env)) == ()
+
+
+def test_an_environment_without_cost_costs_nothing():
+    env = adapt(Hall(), no_cost=True)
+    env.reset(seed=0)
+    costs = [env.step([1.0])[4]["cost"] for _ in range(15)]
+    assert costs == [0.0] * 15
+    assert declared_of(env) == {"no_cost": True}
+
+
+def test_declarations_that_contradict_another_are_refused():
+    with pytest.raises(ValueError, match="cost_key contradicts no_cost"):
+        adapt(Hall(), cost_key="damage", no_cost=True)
+    with pytest.raises(ValueError, match="cost contradicts no_cost"):
+        adapt(Hall(), cost=lambda *_: 0.0, no_cost=True)
+    with pytest.raises(ValueError, match="cost_key contradicts cost"):
+        adapt(Hall(), cost=lambda *_: 0.0, cost_key="damage")
+
+
+def test_adapting_again_adds_to_what_was_declared():
+    first = adapt(Hall(), cost_key="damage", closeness="lidar")
+    second = adapt(first, no_cost=True)
+    assert second.env is first.env
+    assert declared_of(second) == {"no_cost": True, "closeness": [0, 1]}
+    outer = adapt(gymnasium.wrappers.TimeLimit(first, 5), no_cost=True)
+    assert declared_of(outer) == {"no_cost": True, "closeness": [0, 1]}
+
+
+def test_the_largest_cost_is_that_of_the_environments_own_cost():
+    env = make("CarGoal1")
+    assert describe(env, "CarGoal1", adapt(env))["spec"]["cost_max"] == pytest.approx(1.8)
+    other = adapt(env, cost=lambda obs, action, info: 100.0)
+    assert describe(env, "CarGoal1", other)["spec"]["cost_max"] is None
+
+
+def test_an_environment_is_made_again_from_its_description():
+    env, task = make_env("own_envs:Hall-v0", cost_key="damage", closeness="lidar")
+    description = describe("own_envs:Hall-v0", task, env)
+    again, name = make_again(description)
+    assert (name, declared_of(again)) == (task, declared_of(env))
+    assert closeness_of(again) == (0, 1)
+    assert declared_of(make_again(description, Hall())[0]) == declared_of(env)
+    plain = adapt(Hall(), no_cost=True)
+    assert make_again(description, plain)[0] is plain
+
+
+def test_an_environment_with_a_cost_function_cannot_be_made_from_a_file():
+    env = adapt(Hall(), cost=lambda *_: 1.0)
+    description = describe(env, "Hall", env)
+    assert description["declared"] == {"cost": "<lambda>"}
+    with pytest.raises(ValueError, match=r"a cost function, which no file holds: .* cost=\.\.\.\)"):
+        make_again(description, Hall())
+    assert make_again(description, env)[0] is env
 
 
 # ------------------------------------------------------------------------ what is refused

@@ -39,12 +39,11 @@ class CostCriticSettings(OffPolicySettings):
     safety_lr: float = 1e-3  # step size of Q_C
     safety_tau: float = 5e-3  # rate at which the target of Q_C follows
     safety_n_step: int = 5  # steps of cost in a target; paper: 1
-    sharpening: float = 8.0  # power applied to closeness inputs (lidars); paper: 1
-    sharpening_gain: float = 0.3  # factor of all other inputs, if there is sharpening
+    sharpening_gain: float = 0.3  # factor of all other inputs of Q_C, if there is sharpening
 
     def check(self) -> None:
         super().check()
-        require_positive(self, "safety_lr", "safety_n_step", "output_sharpness", "sharpening")
+        require_positive(self, "safety_lr", "safety_n_step", "output_sharpness")
         require_not_negative(self, "sharpening_gain")
         require(0 < self.safety_tau <= 1, "safety_tau", "in (0, 1]", self.safety_tau)
 
@@ -63,14 +62,12 @@ def cost_bound(spec: EnvSpec, config: CostCriticSettings) -> float:
 
 def actor_inputs(state: Any, obs: jax.Array, config: CostCriticSettings) -> jax.Array:
     """Return observations as actor and reward critic see them."""
-    return scaling.scale(state.scaler, obs, config.observation_scaling)
+    return scaling.inputs(state.scaler, obs, config)
 
 
 def critic_inputs(state: Any, obs: jax.Array, config: CostCriticSettings) -> jax.Array:
-    """Return observations as the safety critic sees them."""
-    return scaling.sharpen(
-        state.scaler, obs, config.observation_scaling, config.sharpening, config.sharpening_gain
-    )
+    """Return observations as the safety critic sees them: what is near stands out."""
+    return scaling.critic_inputs(state.scaler, obs, config)
 
 
 def member_q(z: jax.Array, bound: jax.Array, config: CostCriticSettings) -> jax.Array:
@@ -118,27 +115,30 @@ def cost_target(
     cost: jax.Array,
     discount: jax.Array,
     next_obs: jax.Array,
+    bound: jax.Array,
     config: CostCriticSettings,
 ) -> jax.Array:
     """Return c + discount max over members of Q_C'(s', pi'(s')), s' as observed."""
     action = networks.actor(state.target_actor, actor_inputs(state, next_obs, config))
     z = networks.critics(state.target_safety, critic_inputs(state, next_obs, config), action)
-    return bootstrapped(state, cost, discount, z, config)
+    return bootstrapped(cost, discount, z, bound, config)
 
 
 def bootstrapped(
-    state: Any, cost: jax.Array, discount: jax.Array, z: jax.Array, config: CostCriticSettings
+    cost: jax.Array, discount: jax.Array, z: jax.Array, bound: jax.Array, config: CostCriticSettings
 ) -> jax.Array:
     """Return the same from the target critics' raw outputs (members, B) in s'."""
-    return bellman.target(cost, discount, member_q(z, state.cost_bound, config).max(axis=0))
+    return bellman.target(cost, discount, member_q(z, bound, config).max(axis=0))
 
 
-def batch_targets(state: Any, batch: Batch, config: CostCriticSettings) -> jax.Array:
+def batch_targets(
+    state: Any, batch: Batch, bound: jax.Array, config: CostCriticSettings
+) -> jax.Array:
     """Return the targets (B,) of a batch, over `safety_n_step` steps."""
     next_obs, discount = batch.next_obs, batch.discount
     if batch.cost_next_obs is not None and batch.cost_discount is not None:
         next_obs, discount = batch.cost_next_obs, batch.cost_discount
-    return cost_target(state, batch.cost, discount, next_obs, config)
+    return cost_target(state, batch.cost, discount, next_obs, bound, config)
 
 
 def update_targets(state: Any, config: CostCriticSettings) -> Any:

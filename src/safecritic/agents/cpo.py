@@ -26,7 +26,7 @@ from jax.flatten_util import ravel_pytree
 from safecritic import networks, trust_region
 from safecritic.agents import scaling
 from safecritic.agents.interface import Carry, EnvSpec, Metrics
-from safecritic.agents.scaling import Scaler
+from safecritic.agents.scaling import Scaler, Units
 from safecritic.agents.settings import (
     Settings,
     require,
@@ -48,7 +48,7 @@ class CPOSettings(Settings):
     gamma: float = 0.99  # discount of reward and cost
     hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers of every network
     batch_size: int = 128  # samples per step of the value regression
-    rollout_steps: int = 8_000  # steps between two updates, over all environments
+    rollout_steps: int = 8_000  # environment steps between two updates, over all environments
     rollout_envs: int = 8  # environments stepped together
     rollout_workers: int = 0  # processes that step them; 0: one per core; no effect on results
     gae_lambda: float = 0.97  # GAE's lambda for the reward
@@ -80,9 +80,10 @@ class CPOSettings(Settings):
                 f"rollout_steps {self.rollout_steps} must be a multiple of rollout_envs "
                 f"{self.rollout_envs}: each takes the same number (--rollout-steps)"
             )
-        if self.batch_size > self.rollout_steps:
+        if self.batch_size * self.action_repeat > self.rollout_steps:
             raise ValueError(
-                f"batch_size {self.batch_size} exceeds rollout_steps {self.rollout_steps}: "
+                f"batch_size {self.batch_size} exceeds rollout_steps {self.rollout_steps}"
+                f"{f' / action_repeat {self.action_repeat}' if self.action_repeat > 1 else ''}: "
                 "no batch could be drawn (--batch-size, --rollout-steps)"
             )
 
@@ -99,6 +100,7 @@ class CPOState(NamedTuple):
     reward_opt: Any
     cost_opt: Any
     scaler: Scaler
+    units: Units
     key: jax.Array
     step: jax.Array
 
@@ -114,7 +116,7 @@ class Rollout(NamedTuple):
     terminated: jax.Array  # (E, S) bool
     truncated: jax.Array
     episode_cost: jax.Array  # mean over the episodes that ended
-    episode_length: jax.Array
+    episode_length: jax.Array  # mean number of decisions
 
 
 # Advantages
@@ -253,9 +255,14 @@ def fit_value(
 def update(state: CPOState, rollout: Rollout, config: CPOSettings) -> tuple[CPOState, Metrics]:
     """Take one iteration: advantages, policy step, value regressions, observation scale."""
     key, key_reward, key_cost = jax.random.split(state.key, 3)
+    ended = rollout.terminated | rollout.truncated
+    units = scaling.units_update_many(
+        state.units, rollout.reward, rollout.cost, ended, config.gamma
+    )
+    sizes = scaling.unit_sizes(units, config)
 
     def scaled(obs: jax.Array) -> jax.Array:
-        return scaling.scale(state.scaler, obs, config.observation_scaling)
+        return scaling.inputs(state.scaler, obs, config)
 
     obs, next_obs = scaled(rollout.obs), scaled(rollout.next_obs)
     ends = (rollout.terminated, rollout.truncated)
@@ -267,11 +274,15 @@ def update(state: CPOState, rollout: Rollout, config: CPOSettings) -> tuple[CPOS
         ahead = advantages(signal, now, then, *ends, config.gamma, lam)
         return ahead.ravel(), (ahead + now).ravel()
 
-    gain, returns = advantage_and_return(state.reward, rollout.reward, config.gae_lambda)
-    cost_gain, cost_returns = advantage_and_return(state.cost, rollout.cost, config.cost_gae_lambda)
+    gain, returns = advantage_and_return(
+        state.reward, rollout.reward / sizes.reward, config.gae_lambda
+    )
+    cost_gain, cost_returns = advantage_and_return(
+        state.cost, rollout.cost / sizes.cost, config.cost_gae_lambda
+    )
     flat_obs = obs.reshape(-1, obs.shape[-1])
     flat_action = rollout.action.reshape(-1, rollout.action.shape[-1])
-    over = (rollout.episode_cost - config.cost_limit) / rollout.episode_length
+    over = (rollout.episode_cost - config.cost_limit) / sizes.cost / rollout.episode_length
     policy, metrics = policy_step(
         state.policy,
         flat_obs,
@@ -294,16 +305,21 @@ def update(state: CPOState, rollout: Rollout, config: CPOSettings) -> tuple[CPOS
         reward_opt=reward_opt,
         cost_opt=cost_opt,
         # only now: the policy that acted saw the old scale
-        scaler=scaling.scaler_update_many(state.scaler, rollout.obs.reshape(flat_obs.shape)),
+        scaler=scaling.scaler_update_many(
+            state.scaler, rollout.obs.reshape(-1, rollout.obs.shape[-1]), config
+        ),
+        units=units,
         key=key,
         step=state.step + 1,
     )
     return state, metrics | {
+        "units/reward": sizes.reward,
+        "units/cost": sizes.cost,
         "policy/violation": rollout.episode_cost - config.cost_limit,
         "reward/loss": reward_loss,
-        "reward/v_mean": returns.mean(),
+        "reward/v_mean": sizes.reward * returns.mean(),
         "cost/loss": cost_loss,
-        "cost/v_mean": cost_returns.mean(),
+        "cost/v_mean": sizes.cost * cost_returns.mean(),
     }
 
 
@@ -312,9 +328,10 @@ def update(state: CPOState, rollout: Rollout, config: CPOSettings) -> tuple[CPOS
 
 def init(key: jax.Array, spec: EnvSpec, config: CPOSettings) -> CPOState:
     key, key_policy, key_reward, key_cost = jax.random.split(key, 4)
-    mean = networks.init(key_policy, (spec.obs_dim, *config.hidden, spec.action_dim))
+    size = scaling.input_size(spec, config)
+    mean = networks.init(key_policy, (size, *config.hidden, spec.action_dim))
     log_std = jnp.full(spec.action_dim, np.log(config.std_init), jnp.float32)
-    sizes = (spec.obs_dim, *config.hidden, 1)
+    sizes = (size, *config.hidden, 1)
     reward, cost = networks.init(key_reward, sizes), networks.init(key_cost, sizes)
     return CPOState(
         policy=Policy(mean, log_std),
@@ -322,7 +339,8 @@ def init(key: jax.Array, spec: EnvSpec, config: CPOSettings) -> CPOState:
         cost=cost,
         reward_opt=optax.adam(config.critic_lr).init(reward),
         cost_opt=optax.adam(config.critic_lr).init(cost),
-        scaler=scaling.scaler_init(spec),
+        scaler=scaling.scaler_init(spec, config),
+        units=scaling.units_init(),
         key=key,
         step=jnp.zeros((), jnp.int32),
     )
@@ -343,11 +361,15 @@ def act(
 
 def values(state: CPOState, obs: jax.Array, action: jax.Array, config: CPOSettings) -> Metrics:
     """Return the values of observations (N, O) under the policy, whatever the action."""
-    obs = scaling.scale(state.scaler, obs, config.observation_scaling)
-    return {"v_reward": value(state.reward, obs), "v_cost": value(state.cost, obs)}
+    obs = scaling.inputs(state.scaler, obs, config)
+    sizes = scaling.unit_sizes(state.units, config)
+    return {
+        "v_reward": sizes.reward * value(state.reward, obs),
+        "v_cost": sizes.cost * value(state.cost, obs),
+    }
 
 
 def policy(state: CPOState, obs: jax.Array, config: CPOSettings) -> jax.Array:
     """Return the policy's means (N, A), not clipped."""
-    obs = scaling.scale(state.scaler, obs, config.observation_scaling)
+    obs = scaling.inputs(state.scaler, obs, config)
     return networks.forward(state.policy.mean, obs, jnp.tanh, jnp.matmul)

@@ -22,12 +22,12 @@ import optax
 from safecritic import networks
 from safecritic.agents import scaling
 from safecritic.agents.interface import Carry, EnvSpec, Metrics
-from safecritic.agents.scaling import Scaler
+from safecritic.agents.scaling import Scaler, Units
 from safecritic.agents.settings import OffPolicySettings
 from safecritic.critics import bellman
 from safecritic.networks import Params
 from safecritic.noise import ornstein_uhlenbeck
-from safecritic.replay import Batch
+from safecritic.replay import Batch, Transition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,7 @@ class DDPGState(NamedTuple):
     actor_opt: Any
     reward_opt: Any
     scaler: Scaler
+    units: Units
     noise: jax.Array
     key: jax.Array
     step: jax.Array
@@ -63,8 +64,8 @@ def actor_loss(params: Params, reward: Params, obs: jax.Array) -> tuple[jax.Arra
 
 def reward_step(state: Any, batch: Batch, config: OffPolicySettings) -> tuple[Params, Any, Metrics]:
     """Take one step of Adam on the reward critic of any state that has DDPG's parts."""
-    obs = scaling.scale(state.scaler, batch.obs, config.observation_scaling)
-    next_obs = scaling.scale(state.scaler, batch.next_obs, config.observation_scaling)
+    obs = scaling.inputs(state.scaler, batch.obs, config)
+    next_obs = scaling.inputs(state.scaler, batch.next_obs, config)
     next_action = networks.actor(state.target_actor, next_obs)
     q_next = networks.critic(state.target_reward, next_obs, next_action)
     targets = bellman.target(batch.reward, batch.discount, q_next)
@@ -77,7 +78,15 @@ def reward_step(state: Any, batch: Batch, config: OffPolicySettings) -> tuple[Pa
 
 def update(state: Any, batch: Batch, config: OffPolicySettings) -> tuple[Any, Metrics]:
     """Take one step of critic, actor and targets on a batch."""
-    obs = scaling.scale(state.scaler, batch.obs, config.observation_scaling)
+    sizes = scaling.unit_sizes(state.units, config)
+    return update_in_units(state, scaling.in_units(batch, sizes), sizes, config)
+
+
+def update_in_units(
+    state: Any, batch: Batch, sizes: scaling.Sizes, config: OffPolicySettings
+) -> tuple[Any, Metrics]:
+    """Take the update on a batch whose reward is in the agent's units."""
+    obs = scaling.inputs(state.scaler, batch.obs, config)
     reward, reward_opt, reward_metrics = reward_step(state, batch, config)
 
     gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(state.actor, reward, obs)
@@ -92,13 +101,14 @@ def update(state: Any, batch: Batch, config: OffPolicySettings) -> tuple[Any, Me
         reward_opt=reward_opt,
         step=state.step + 1,
     )
-    return state, reward_metrics | actor_metrics
+    return state, scaling.in_task_units(reward_metrics | actor_metrics, sizes)
 
 
 def init(key: jax.Array, spec: EnvSpec, config: OffPolicySettings) -> DDPGState:
     key, key_actor, key_reward = jax.random.split(key, 3)
-    actor = networks.init(key_actor, (spec.obs_dim, *config.hidden, spec.action_dim))
-    reward = networks.init(key_reward, (spec.obs_dim + spec.action_dim, *config.hidden, 1))
+    size = scaling.input_size(spec, config)
+    actor = networks.init(key_actor, (size, *config.hidden, spec.action_dim))
+    reward = networks.init(key_reward, (size + spec.action_dim, *config.hidden, 1))
     return DDPGState(
         actor=actor,
         reward=reward,
@@ -107,7 +117,8 @@ def init(key: jax.Array, spec: EnvSpec, config: OffPolicySettings) -> DDPGState:
         target_reward=jax.tree.map(jnp.copy, reward),
         actor_opt=optax.adam(config.actor_lr).init(actor),
         reward_opt=optax.adam(config.critic_lr).init(reward),
-        scaler=scaling.scaler_init(spec),
+        scaler=scaling.scaler_init(spec, config),
+        units=scaling.units_init(),
         noise=jnp.zeros(spec.action_dim, jnp.float32),
         key=key,
         step=jnp.zeros((), jnp.int32),
@@ -126,22 +137,27 @@ def act(
     return jnp.clip(action + noise, -1.0, 1.0), {"key": key, "noise": noise}, {}
 
 
-def observe(state: Any, obs: jax.Array) -> Any:
-    return state._replace(scaler=scaling.scaler_update(state.scaler, obs))
+def observe(state: Any, transition: Transition, config: OffPolicySettings) -> Any:
+    """Return the state with one transition in its scales."""
+    return state._replace(
+        scaler=scaling.scaler_update(state.scaler, transition.obs, config),
+        units=scaling.units_update(state.units, transition, config.gamma),
+    )
 
 
 def end_episode(
-    state: DDPGState, episode_cost: jax.Array, config: DDPGSettings
+    state: DDPGState, episode_cost: jax.Array, decisions: jax.Array, config: DDPGSettings
 ) -> tuple[DDPGState, Metrics]:
     return state._replace(noise=jnp.zeros_like(state.noise)), {}
 
 
 def values(state: Any, obs: jax.Array, action: jax.Array, config: OffPolicySettings) -> Metrics:
-    """Return Q_R of observations (N, O) and actions (N, A)."""
-    obs = scaling.scale(state.scaler, obs, config.observation_scaling)
-    return {"q_reward": networks.critic(state.reward, obs, action)}
+    """Return Q_R of observations (N, O) and actions (N, A), in the task's units."""
+    sizes = scaling.unit_sizes(state.units, config)
+    obs = scaling.inputs(state.scaler, obs, config)
+    return {"q_reward": sizes.reward * networks.critic(state.reward, obs, action)}
 
 
 def policy(state: Any, obs: jax.Array, config: OffPolicySettings) -> jax.Array:
     """Return the actor's actions (N, A), without noise."""
-    return networks.actor(state.actor, scaling.scale(state.scaler, obs, config.observation_scaling))
+    return networks.actor(state.actor, scaling.inputs(state.scaler, obs, config))

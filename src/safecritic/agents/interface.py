@@ -5,8 +5,8 @@ An agent is a module (or any object) with these functions; its state is one froz
     init         key, spec, settings            -> state
     act          state, observation (O,)        -> action (A,), carry, info
     update       state, batch                   -> state, metrics
-    observe      state, observation (O,)        -> state with the observation in its scale
-    end_episode  state, episode's cost          -> state, metrics
+    observe      state, transition              -> state with the transition in its scales
+    end_episode  state, episode's cost, length  -> state, metrics
     values       state, observations, actions   -> what the agent predicts, by name
     policy       state, observations (N, O)     -> actions (N, A) without noise or screen
 
@@ -32,8 +32,8 @@ class EnvSpec(NamedTuple):
 
     obs_dim: int
     action_dim: int
-    cost_max: float | None = None  # largest cost of one step, if known
-    closeness: tuple[int, ...] = ()  # observations bounded to [0, 1], 1 for near: lidars
+    cost_max: float | None = None  # largest cost of one decision, if known
+    closeness: tuple[int, ...] = ()  # places of declared closenesses: in [0, 1], 1 for near
 
 
 class Agent(Protocol):
@@ -55,8 +55,8 @@ class Agent(Protocol):
 class OffPolicyAgent(Agent, Protocol):
     """An agent that learns from a replay buffer, one transition at a time."""
 
-    def observe(self, state: Any, obs: jax.Array) -> Any: ...
+    def observe(self, state: Any, transition: Any, config: Any) -> Any: ...
 
     def end_episode(
-        self, state: Any, episode_cost: jax.Array, config: Any
+        self, state: Any, episode_cost: jax.Array, decisions: jax.Array, config: Any
     ) -> tuple[Any, Metrics]: ...

@@ -11,21 +11,30 @@ not once per batch of rollouts, and the gains are smaller to match. The cost cri
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from safecritic import networks
-from safecritic.agents import cost_critic, ddpg
+from safecritic.agents import cost_critic, ddpg, scaling
 from safecritic.agents.cost_critic import CostCriticSettings, actor_inputs, critic_inputs
 from safecritic.agents.ddpg import observe, policy
 from safecritic.agents.interface import Carry, EnvSpec, Metrics
-from safecritic.agents.scaling import Scaler
+from safecritic.agents.scaling import Scaler, Units
 from safecritic.agents.settings import require, require_not_negative, require_positive
 from safecritic.critics import bellman
-from safecritic.critics.multiplier import PID, Gains, pid_init, pid_step
+from safecritic.critics.multiplier import (
+    PID,
+    Constraint,
+    Gains,
+    constraint_init,
+    constraint_update,
+    limit_scale,
+    pid_init,
+    pid_step,
+)
 from safecritic.networks import Members, Params
 from safecritic.replay import Batch
 
@@ -38,8 +47,9 @@ class PIDLagSettings(CostCriticSettings):
 
     TITLE: ClassVar[str] = "multiplier"
 
+    multiplier_rule: Literal["printed", "relative"] = "printed"  # printed: in units of cost
     kp: float = 0.05  # gain of the smoothed cost above the limit
-    ki: float = 1e-3  # gain of its integral, per episode
+    ki: float = 1e-3  # gain of its integral, per episode (printed) or per decision
     kd: float = 0.01  # gain of the rise of the smoothed cost
     p_smoothing: float = 0.95  # weight of the old average; its authors' code
     d_smoothing: float = 0.95  # the same for the derivative; its authors' code
@@ -68,6 +78,9 @@ class PIDLagSettings(CostCriticSettings):
         )
 
 
+MOST_COST = 2.0  # times the limit that one episode may count for
+
+
 class PIDLagState(NamedTuple):
     actor: Params
     reward: Params
@@ -81,7 +94,9 @@ class PIDLagState(NamedTuple):
     multiplier: jax.Array
     pid: PID
     cost_bound: jax.Array  # c_max / (1 - gamma), infinite if unknown
+    past: Constraint
     scaler: Scaler
+    units: Units
     noise: jax.Array
     key: jax.Array
     step: jax.Array
@@ -130,11 +145,14 @@ def actor_loss(
 
 def update(state: PIDLagState, batch: Batch, config: PIDLagSettings) -> tuple[PIDLagState, Metrics]:
     """Take one step of both critics, the actor and the targets."""
+    sizes = scaling.unit_sizes(state.units, config)
+    batch = scaling.in_units(batch, sizes)
+    bound = state.cost_bound / sizes.cost
     obs = actor_inputs(state, batch.obs, config)
     critic_obs = critic_inputs(state, batch.obs, config)
-    targets = cost_critic.batch_targets(state, batch, config)
+    targets = cost_critic.batch_targets(state, batch, bound, config)
     gradient, metrics = jax.grad(cost_loss, has_aux=True)(
-        state.safety, critic_obs, batch.action, targets, state.cost_bound, config
+        state.safety, critic_obs, batch.action, targets, bound, config
     )
     safety, safety_opt = networks.adam_step(
         state.safety, gradient, state.safety_opt, config.safety_lr
@@ -142,7 +160,7 @@ def update(state: PIDLagState, batch: Batch, config: PIDLagSettings) -> tuple[PI
     reward, reward_opt, reward_metrics = ddpg.reward_step(state, batch, config)
 
     slope, actor_metrics = jax.grad(actor_loss, has_aux=True)(
-        state.actor, reward, safety, obs, critic_obs, state.multiplier, state.cost_bound, config
+        state.actor, reward, safety, obs, critic_obs, state.multiplier, bound, config
     )
     actor, actor_opt = networks.adam_step(state.actor, slope, state.actor_opt, config.actor_lr)
     state = state._replace(
@@ -154,7 +172,7 @@ def update(state: PIDLagState, batch: Batch, config: PIDLagSettings) -> tuple[PI
         safety_opt=safety_opt,
     )
     state = cost_critic.update_targets(state, config)
-    metrics |= reward_metrics | actor_metrics
+    metrics = scaling.in_task_units(metrics | reward_metrics | actor_metrics, sizes)
     return state, metrics | {
         "dual/multiplier": state.multiplier,
         "dual/integral": state.pid.integral,
@@ -162,17 +180,24 @@ def update(state: PIDLagState, batch: Batch, config: PIDLagSettings) -> tuple[PI
 
 
 def end_episode(
-    state: PIDLagState, episode_cost: jax.Array, config: PIDLagSettings
+    state: PIDLagState, episode_cost: jax.Array, decisions: jax.Array, config: PIDLagSettings
 ) -> tuple[PIDLagState, Metrics]:
     """Step the controller with the episode's undiscounted cost, and reset the noise."""
-    lam, pid = pid_step(state.pid, episode_cost, config.cost_limit, config.gains)
-    state = state._replace(multiplier=lam, pid=pid, noise=jnp.zeros_like(state.noise))
+    past = constraint_update(state.past, episode_cost, config.p_smoothing)
+    if config.multiplier_rule == "printed":
+        lam, pid = pid_step(state.pid, episode_cost, config.cost_limit, config.gains, 1.0)
+    else:
+        scale = limit_scale(past, config.cost_limit)
+        cost = jnp.minimum(jnp.asarray(episode_cost, jnp.float32) / scale, MOST_COST)
+        number = jnp.asarray(decisions, jnp.float32)
+        lam, pid = pid_step(state.pid, cost, config.cost_limit / scale, config.gains, number)
+    state = state._replace(multiplier=lam, pid=pid, past=past, noise=jnp.zeros_like(state.noise))
     return state, {"dual/multiplier": lam}
 
 
 def init(key: jax.Array, spec: EnvSpec, config: PIDLagSettings) -> PIDLagState:
     """Return DDPG's own start from the same key, and a cost critic beside it."""
-    joint = (spec.obs_dim + spec.action_dim, *config.hidden, 1)
+    joint = (scaling.input_size(spec, config) + spec.action_dim, *config.hidden, 1)
     safety = networks.init_members(jax.random.fold_in(key, 1), joint, config.safety_critics)
     return PIDLagState(
         **ddpg.init(key, spec, config)._asdict(),
@@ -181,6 +206,7 @@ def init(key: jax.Array, spec: EnvSpec, config: PIDLagSettings) -> PIDLagState:
         safety_opt=optax.adam(config.safety_lr).init(safety),
         multiplier=jnp.asarray(config.multiplier_init, jnp.float32),
         pid=pid_init(config.multiplier_init, config.derivative_delay),
+        past=constraint_init(),
         cost_bound=jnp.asarray(cost_critic.cost_bound(spec, config), jnp.float32),
     )
 
@@ -191,8 +217,10 @@ def act(
     """Return DDPG's action, and Q_C of it."""
     action, parts, _ = ddpg.act(state, obs, config, explore)
     critic_obs = critic_inputs(state, obs[None], config)
-    q = cost_critic.q_cost(state.safety, critic_obs, action[None], state.cost_bound, config)
-    return action, parts, {"q_cost": q[0]}
+    size = scaling.unit_sizes(state.units, config).cost
+    bound = state.cost_bound / size
+    q = cost_critic.q_cost(state.safety, critic_obs, action[None], bound, config)
+    return action, parts, {"q_cost": size * q[0]}
 
 
 def values(
@@ -200,5 +228,6 @@ def values(
 ) -> Metrics:
     """Return Q_R and Q_C of observations (N, O) and actions (N, A)."""
     critic_obs = critic_inputs(state, obs, config)
-    q_cost = cost_critic.q_cost(state.safety, critic_obs, action, state.cost_bound, config)
-    return ddpg.values(state, obs, action, config) | {"q_cost": q_cost}
+    size = scaling.unit_sizes(state.units, config).cost
+    q_cost = cost_critic.q_cost(state.safety, critic_obs, action, state.cost_bound / size, config)
+    return ddpg.values(state, obs, action, config) | {"q_cost": size * q_cost}

@@ -12,17 +12,22 @@ episode and not with every batch of rollouts.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from safecritic.agents import ddpg
+from safecritic.agents import ddpg, scaling
 from safecritic.agents.ddpg import act, observe, policy, values
 from safecritic.agents.interface import EnvSpec, Metrics
-from safecritic.agents.scaling import Scaler
-from safecritic.agents.settings import OffPolicySettings, require_not_negative, require_positive
-from safecritic.critics.multiplier import gradient_step
+from safecritic.agents.scaling import Scaler, Units
+from safecritic.agents.settings import OffPolicySettings
+from safecritic.critics.multiplier import (
+    Constraint,
+    MultiplierSettings,
+    constraint_init,
+    multiplier_step,
+)
 from safecritic.networks import Params
 from safecritic.replay import Batch
 
@@ -30,19 +35,10 @@ __all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RCPOSettings(OffPolicySettings):
+class RCPOSettings(OffPolicySettings, MultiplierSettings):
     """Settings of RCPO."""
 
-    TITLE: ClassVar[str] = "multiplier"
-
     multiplier_init: float = 0.0  # first weight of the cost in the reward; its paper's
-    multiplier_lr: float = 1e-3  # step size of the multiplier, per episode
-    multiplier_max: float = 100.0  # largest multiplier: its projection
-
-    def check(self) -> None:
-        super().check()
-        require_not_negative(self, "multiplier_init", "multiplier_lr")
-        require_positive(self, "multiplier_max")
 
 
 class RCPOState(NamedTuple):
@@ -53,7 +49,9 @@ class RCPOState(NamedTuple):
     actor_opt: Any
     reward_opt: Any
     multiplier: jax.Array
+    past: Constraint
     scaler: Scaler
+    units: Units
     noise: jax.Array
     key: jax.Array
     step: jax.Array
@@ -66,20 +64,22 @@ def penalised(batch: Batch, lam: jax.Array) -> Batch:
 
 def update(state: RCPOState, batch: Batch, config: RCPOSettings) -> tuple[RCPOState, Metrics]:
     """Take DDPG's update on the penalised reward."""
-    new, metrics = ddpg.update(state, penalised(batch, state.multiplier), config)
+    sizes = scaling.unit_sizes(state.units, config)
+    batch = penalised(scaling.in_units(batch, sizes), state.multiplier)
+    new, metrics = ddpg.update_in_units(state, batch, sizes, config)
     return new, metrics | {"dual/multiplier": state.multiplier}
 
 
 def end_episode(
-    state: RCPOState, episode_cost: jax.Array, config: RCPOSettings
+    state: RCPOState, episode_cost: jax.Array, decisions: jax.Array, config: RCPOSettings
 ) -> tuple[RCPOState, Metrics]:
     """Step the multiplier with the episode's undiscounted cost, and reset the noise."""
-    lam = gradient_step(state.multiplier, episode_cost, config.cost_limit, config.multiplier_lr)
-    lam = jnp.minimum(lam, jnp.float32(config.multiplier_max))
-    state = state._replace(multiplier=lam, noise=jnp.zeros_like(state.noise))
+    lam, past = multiplier_step(state.multiplier, state.past, episode_cost, decisions, config)
+    state = state._replace(multiplier=lam, past=past, noise=jnp.zeros_like(state.noise))
     return state, {"dual/multiplier": lam}
 
 
 def init(key: jax.Array, spec: EnvSpec, config: RCPOSettings) -> RCPOState:
     parts = ddpg.init(key, spec, config)._asdict()
-    return RCPOState(**parts, multiplier=jnp.asarray(config.multiplier_init, jnp.float32))
+    lam = jnp.asarray(config.multiplier_init, jnp.float32)
+    return RCPOState(**parts, multiplier=lam, past=constraint_init())

@@ -26,7 +26,7 @@ multiplier starts lower and the screen's tolerance is higher.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,12 +47,17 @@ from safecritic.agents.cost_critic import (
 )
 from safecritic.agents.ddpg import observe, policy, reward_step
 from safecritic.agents.interface import Carry, EnvSpec, Metrics
-from safecritic.agents.scaling import Scaler
+from safecritic.agents.scaling import Scaler, Units
 from safecritic.agents.settings import require_not_negative, require_positive
 from safecritic.critics import bellman, conservative, influence, refinement, screening
 from safecritic.critics.conservative import Conservative
 from safecritic.critics.influence import Curvature, Influence
-from safecritic.critics.multiplier import gradient_step
+from safecritic.critics.multiplier import (
+    Constraint,
+    MultiplierSettings,
+    constraint_init,
+    multiplier_step,
+)
 from safecritic.critics.refinement import Refinement
 from safecritic.critics.screening import Screen
 from safecritic.fast import draws, estimators
@@ -66,11 +71,11 @@ __all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SafetyCriticSettings(CostCriticSettings):
+class SafetyCriticSettings(CostCriticSettings, MultiplierSettings):
     """Settings of the safety critics; the paper's value stands where ours differs."""
 
-    multiplier_init: float = 0.5  # first weight of Q_C in the actor's loss; paper: 1
-    multiplier_lr: float = 1e-3  # step per episode and unit of cost above the limit
+    TITLE: ClassVar[str] = "safety critic"
+
     kl_weight: float = 1e-3  # weight of the distance to the lagging actor; paper: 1e-6, its delta
     kl_sigma: float = 0.2  # spread of both policies in that distance
     rescale_actor_loss: bool = False  # divide the actor's loss by 1 + multiplier
@@ -87,7 +92,7 @@ class SafetyCriticSettings(CostCriticSettings):
     def check(self) -> None:
         super().check()
         require_positive(self, "kl_sigma")
-        require_not_negative(self, "multiplier_init", "multiplier_lr", "kl_weight")
+        require_not_negative(self, "kl_weight")
         if self.refinement is None:
             return
         if self.influence is None:
@@ -121,9 +126,11 @@ class SafetyCriticState(NamedTuple):
     reward_opt: Any
     safety_opt: Any
     multiplier: jax.Array
+    past: Constraint
     curvature: tuple[Curvature, ...] | None  # of each member, only for the reference "replay"
     cost_bound: jax.Array  # c_max / (1 - gamma), infinite if unknown
     scaler: Scaler
+    units: Units
     noise: jax.Array
     key: jax.Array
     step: jax.Array
@@ -330,7 +337,7 @@ def update_safety(
             policy_action = networks.actor(state.actor, actor_inputs(state, batch.obs, config))
         alternatives = sample_alternatives(key_actions, key_draw, policy_action, caution, config)
 
-    targets = batch_targets(state, batch, config)
+    targets = batch_targets(state, batch, state.cost_bound, config)
     safety, opt, step_metrics = safety_step(
         state, critic_obs, batch.action, targets, alternatives, passes, config
     )
@@ -399,11 +406,14 @@ def actor_step(
 
 
 def end_episode(
-    state: SafetyCriticState, episode_cost: jax.Array, config: SafetyCriticSettings
+    state: SafetyCriticState,
+    episode_cost: jax.Array,
+    decisions: jax.Array,
+    config: SafetyCriticSettings,
 ) -> tuple[SafetyCriticState, Metrics]:
     """Step the multiplier (Eq. 7) with the episode's undiscounted cost, and reset the noise."""
-    lam = gradient_step(state.multiplier, episode_cost, config.cost_limit, config.multiplier_lr)
-    state = state._replace(multiplier=lam, noise=jnp.zeros_like(state.noise))
+    lam, past = multiplier_step(state.multiplier, state.past, episode_cost, decisions, config)
+    state = state._replace(multiplier=lam, past=past, noise=jnp.zeros_like(state.noise))
     return state, {"dual/multiplier": lam}
 
 
@@ -416,6 +426,7 @@ def refine(
     batch: Batch,
     critic_obs: jax.Array,
     rank: jax.Array,
+    cost_size: jax.Array,
     config: SafetyCriticSettings,
 ) -> tuple[Members, Metrics]:
     """Eq. 8-10 for the `refine_top` most uncertain samples of the batch."""
@@ -442,10 +453,10 @@ def refine(
     )
     z_old, z_next = z[:, : len(top)], z[:, len(top) :]
     q_old = regression_q(z_old, state.cost_bound, config)
-    neighbour_values = rows.cost
+    neighbour_values = cost = rows.cost / cost_size
     if part.refine_target == "bellman":
         discount = config.gamma * (1.0 - rows.terminated.astype(jnp.float32))
-        neighbour_values = bootstrapped(state, rows.cost, discount, z_next, config)
+        neighbour_values = bootstrapped(cost, discount, z_next, state.cost_bound, config)
     neighbour_values = neighbour_values.reshape(neighbours.rows.shape)
     target = refinement.interpolate(neighbour_values, neighbours.distance, neighbours.valid)
     valid = neighbours.valid.any(axis=-1).astype(jnp.float32)
@@ -468,6 +479,10 @@ def update(
     state: SafetyCriticState, batch: Batch, config: SafetyCriticSettings
 ) -> tuple[SafetyCriticState, Metrics]:
     """Algorithm 1, lines 13-31: one step of both critics, actor, refinement and targets."""
+    sizes = scaling.unit_sizes(state.units, config)
+    task_bound = state.cost_bound
+    batch = scaling.in_units(batch, sizes)
+    state = state._replace(cost_bound=task_bound / sizes.cost)
     obs = actor_inputs(state, batch.obs, config)
     critic_obs = critic_inputs(state, batch.obs, config)
     new, metrics = update_safety(state, batch, critic_obs, config)
@@ -480,7 +495,9 @@ def update(
     metrics |= actor_metrics | {"dual/multiplier": state.multiplier}
 
     if config.refinement is not None and new.rank is not None:
-        safety, refine_metrics = refine(state, safety, batch, critic_obs, new.rank, config)
+        safety, refine_metrics = refine(
+            state, safety, batch, critic_obs, new.rank, sizes.cost, config
+        )
         metrics |= refine_metrics
 
     state = state._replace(
@@ -491,9 +508,10 @@ def update(
         reward_opt=reward_opt,
         safety_opt=new.safety_opt,
         curvature=new.curvature,
+        cost_bound=task_bound,
         key=new.key,
     )
-    return cost_critic.update_targets(state, config), metrics
+    return cost_critic.update_targets(state, config), scaling.in_task_units(metrics, sizes)
 
 
 def act(
@@ -508,13 +526,33 @@ def act(
         noise = ornstein_uhlenbeck(noise, key_noise, config.noise_sigma, config.noise_theta)
         action = jnp.clip(action + noise, -1.0, 1.0)
 
+    size = scaling.unit_sizes(state.units, config).cost
+
     def cost_of(actions: jax.Array) -> jax.Array:
         here = jnp.broadcast_to(critic_obs, (len(actions), len(critic_obs)))
-        return q_cost(state.safety, here, actions, state.cost_bound, config)
+        return q_cost(state.safety, here, actions, state.cost_bound / size, config)
 
-    chosen = screening.screen(key_screen, action, cost_of, config.screen)
-    info = {"q_cost": chosen.q_cost, "screened": chosen.screened, "changed": chosen.changed}
+    tolerance = screen_tolerance(state, size, config)
+    chosen = screening.screen(key_screen, action, cost_of, config.screen, tolerance)
+    info = {"q_cost": size * chosen.q_cost, "screened": chosen.screened, "changed": chosen.changed}
     return chosen.action, {"key": key, "noise": noise}, info
+
+
+def screen_tolerance(
+    state: SafetyCriticState, size: jax.Array, config: SafetyCriticSettings
+) -> jax.Array:
+    """Return the screen's tolerance in the agent's units of cost, of which one has `size`.
+
+    Before the first cost there is no unit, and nothing to screen for.
+    """
+    if config.screen is None:
+        return jnp.asarray(jnp.inf, jnp.float32)
+    tolerance = config.screen.tolerance / size
+    if config.screen.tolerance_in == "limits":
+        limit = config.cost_limit if config.cost_limit > 0 else size
+        tolerance = config.screen.tolerance * limit / size
+    unknown = (config.units == "measured") & (state.units.cost.size == 0)
+    return jnp.where(unknown, jnp.inf, tolerance).astype(jnp.float32)
 
 
 # The rest of an agent
@@ -524,8 +562,9 @@ def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticSettings) -> SafetyC
     """Return the first state: networks, optimisers, multiplier, curvature and scales."""
     bound = cost_critic.cost_bound(spec, config)
     key, key_actor, key_reward, key_safety = jax.random.split(key, 4)
-    joint = (spec.obs_dim + spec.action_dim, *config.hidden, 1)
-    actor = networks.init(key_actor, (spec.obs_dim, *config.hidden, spec.action_dim))
+    size = scaling.input_size(spec, config)
+    joint = (size + spec.action_dim, *config.hidden, 1)
+    actor = networks.init(key_actor, (size, *config.hidden, spec.action_dim))
     reward = networks.init(key_reward, joint)
     safety = networks.init_members(key_safety, joint, config.safety_critics)
     curvature = None
@@ -544,9 +583,11 @@ def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticSettings) -> SafetyC
         reward_opt=optax.adam(config.critic_lr).init(reward),
         safety_opt=optax.adam(config.safety_lr).init(safety),
         multiplier=jnp.asarray(config.multiplier_init, jnp.float32),
+        past=constraint_init(),
         curvature=curvature,
         cost_bound=jnp.asarray(bound, jnp.float32),
-        scaler=scaling.scaler_init(spec),
+        scaler=scaling.scaler_init(spec, config),
+        units=scaling.units_init(),
         noise=jnp.zeros(spec.action_dim, jnp.float32),
         key=key,
         step=jnp.zeros((), jnp.int32),
@@ -556,14 +597,17 @@ def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticSettings) -> SafetyC
 def values(
     state: SafetyCriticState, obs: jax.Array, action: jax.Array, config: SafetyCriticSettings
 ) -> Metrics:
-    """Return Q_R, Q_C and, if the method has it, the influence of (N, O) and (N, A).
+    """Return Q_R and Q_C in the task's units and, if the method has it, the influence.
 
     With the reference "batch" the N rows themselves are the batch of Eq. 1.
     """
     critic_obs = critic_inputs(state, obs, config)
+    sizes = scaling.unit_sizes(state.units, config)
+    state = state._replace(cost_bound=state.cost_bound / sizes.cost)
+    q_reward = networks.critic(state.reward, actor_inputs(state, obs, config), action)
     predictions = {
-        "q_reward": networks.critic(state.reward, actor_inputs(state, obs, config), action),
-        "q_cost": q_cost(state.safety, critic_obs, action, state.cost_bound, config),
+        "q_reward": sizes.reward * q_reward,
+        "q_cost": sizes.cost * q_cost(state.safety, critic_obs, action, state.cost_bound, config),
     }
     if config.influence is not None:
         passes = forward_members(state.safety, critic_obs, action)

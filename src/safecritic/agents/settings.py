@@ -46,7 +46,11 @@ class Settings(Group):
     critic_lr: float = 1e-3  # step size of the reward critic
     batch_size: int = 64  # samples per update
     cost_limit: float = 1.0  # budget: undiscounted cost of an episode
-    observation_scaling: Literal["running", "none"] = "running"  # of inputs; paper: none
+    units: Literal["task", "measured"] = "task"  # of reward and cost inside; paper: task
+    action_repeat: int = 1  # environment steps for which an action is held; paper: 1
+    sharpening: float = 8.0  # power of inputs that are a closeness (lidars); paper: 1, none
+    sharpening_for: Literal["critic", "all"] = "critic"  # Q_C alone, or every network
+    observation_scaling: Literal["running", "none"] = "running"  # by mean and spread; paper: none
 
     @property
     def warm_up(self) -> int:
@@ -58,6 +62,7 @@ class Settings(Group):
         require(0 <= self.gamma < 1, "gamma", "in [0, 1)", self.gamma)
         require_positive(self, "batch_size", "critic_lr")
         require_not_negative(self, "cost_limit")
+        require_positive(self, "sharpening", "action_repeat")
         require(
             isinstance(self.hidden, tuple)
             and len(self.hidden) > 0
@@ -144,9 +149,11 @@ def setting_fields(
 ) -> Iterator[tuple[dataclasses.Field[Any], type[Group]]]:
     """Yield every setting of a class with these parts, and the group that declares it."""
     optional = part_types(kind)
-    for field in dataclasses.fields(kind):
-        if field.name not in optional:
-            yield field, _declaring(kind, field.name)
+    own = [
+        (x, _declaring(kind, x.name)) for x in dataclasses.fields(kind) if x.name not in optional
+    ]
+    # a group that is mixed in comes first among the fields, but last for a reader
+    yield from sorted(own, key=lambda row: not issubclass(row[1], Settings))
     for name in parts:
         for field in dataclasses.fields(optional[name]):
             yield field, optional[name]

@@ -14,7 +14,7 @@ COMMANDS = {  # each a function of `commands`
     "show": "Film episodes of a trained policy and plot its learning curves.",
     "study": "Run methods x tasks x seeds from a TOML file; run again to resume.",
     "report": "Build a page of tables and figures of a study, finished or not.",
-    "tasks": "List the tasks.",
+    "tasks": "List the tasks, or describe one, or any environment.",
     "methods": "List the methods.",
 }
 
@@ -52,8 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
 
             raise UsageError(f"unknown command {name!r}: {suggest(name, list(COMMANDS))}")
         from safecritic.cli import commands
+        from safecritic.cli.errors import plain_warnings
 
-        return getattr(commands, name)(rest)
+        with plain_warnings():
+            return getattr(commands, name)(rest)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE

@@ -31,7 +31,7 @@ def train(arguments: list[str]) -> int:
 
     with explained():
         method = methods.get(arguments[0])
-        task, run, output, settings = options.parse_train(method, arguments[1:])
+        task, run, declared, output, settings = options.parse_train(method, arguments[1:])
     from safecritic.agent_classes import agent_class
     from safecritic.api import check_steps
     from safecritic.run.loop import Intervals
@@ -40,7 +40,9 @@ def train(arguments: list[str]) -> int:
         name, paper = options.task_name(task), run.paper_defaults
         config = methods.make_config(method.name, name, paper, **settings)
         check_steps(run.steps, run.steps, config.warm_up)
-        agent = agent_class(method.name)(task, seed=run.seed, paper_defaults=paper, **settings)
+        agent = agent_class(method.name)(
+            task, seed=run.seed, paper_defaults=paper, **declared, **settings
+        )
         every = Intervals(output.log_every, output.critic_every, output.checkpoint_every)
     folder = f"{method.name}-{agent.environment['task']}-seed{run.seed}".replace("/", "-")
     out = output.out or Path("runs") / folder
@@ -131,7 +133,7 @@ def evaluate(arguments: list[str]) -> int:
 def show(arguments: list[str]) -> int:
     """Film episodes of a trained policy from above and plot its learning curves."""
     chosen = options.parse(options.Show, "show", arguments)
-    from safecritic.api import Agent, make_env
+    from safecritic.api import Agent, make_again
     from safecritic.run.curves import draw_curves
 
     with explained():
@@ -143,7 +145,7 @@ def show(arguments: list[str]) -> int:
                 f"{chosen.run} was trained on an environment without an id, "
                 "which cannot be made again: film it in Python"
             )
-        env, _ = make_env(agent.environment["id"])
+        env, _ = make_again(agent.environment)
         if not hasattr(env.unwrapped, "draw"):
             raise UsageError(f"{agent.environment['task']} cannot be drawn: only curves were made")
         from safecritic.tasks.drawing import record_episode
@@ -151,7 +153,11 @@ def show(arguments: list[str]) -> int:
         for number in range(chosen.episodes):
             path = chosen.run / f"episode-{number}.{chosen.format}"
             seed = chosen.seed + number
-            record_episode(env, agent.policy(seed=seed), path, seed, every=chosen.every)
+            record_episode(
+                *(env, agent.policy(seed=seed), path, seed),
+                every=chosen.every,
+                action_repeat=agent.config.action_repeat,
+            )
             print(path)
     return 0
 
@@ -159,6 +165,7 @@ def show(arguments: list[str]) -> int:
 def study(arguments: list[str]) -> int:
     """Run the grid of a study file, or what is left of it; print its table."""
     chosen = options.parse(options.Study, "study", arguments)
+    from safecritic.run.folder import read_json
     from safecritic.study import driver, grid, ray
 
     with explained():
@@ -182,6 +189,9 @@ def study(arguments: list[str]) -> int:
             print(f"\nstopped; the runs are saved. Resume with\n  {again}")
             return INTERRUPTED
     failed = [run for run in runs if run.state == "failed"]
+    for run in runs:
+        for text in read_json(out / "runs" / run.job.name / "summary.json").get("warnings", []):
+            print(f"warning: {run.job.name}: {text}", file=sys.stderr)
     for run in failed:
         print(f"failed: {run.job.name}: {run.error}", file=sys.stderr)
         print(f"  traceback: {out / 'runs' / run.job.name / 'error.txt'}", file=sys.stderr)
@@ -203,13 +213,21 @@ def report(arguments: list[str]) -> int:
 
 
 def tasks(arguments: list[str]) -> int:
-    """List the tasks."""
-    options.parse(options.Nothing, "tasks", arguments)
-    from safecritic.tasks import TASKS
+    """List the tasks, or describe one, or any environment."""
+    chosen = options.parse(options.Tasks, "tasks", arguments)
+    declared = options.given_declarations(chosen.environment)
+    if declared and not chosen.env:
+        raise UsageError(f"{options.flag(next(iter(declared)))} describes an environment: name it")
+    from safecritic.tasks import TASKS, describe
 
+    if chosen.env:
+        with explained():
+            print(describe(chosen.env, **declared))
+        return 0
     rows = [(t.name, t.summary, t.cost, f"{t.cost_limit:g}") for t in TASKS.values()]
     printing.print_table(("task", "what to do", "cost", "limit"), rows)
     print("Any Gymnasium environment that reports a cost works as well, by its id.")
+    print("What is understood of a task or an environment: safecritic tasks ENV")
     return 0
 
 

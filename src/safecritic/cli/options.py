@@ -43,6 +43,20 @@ WANDB = optional(
 )
 RAY = optional("ADDRESS", "run on the Ray cluster there, or `local`; needs safecritic[ray]")
 RUN_TITLE, OUTPUT_TITLE = arg(name="task and run"), arg(name="output")
+ENVIRONMENT_TITLE = arg(name="environment")
+ENV = arg(
+    metavar="ENV",
+    help="a task or the id of any environment, `module:Id` too; it is stepped at random for a few "
+    "seconds and described",
+    help_behavior_hint="(optional)",
+)
+COST_KEY = optional("NAME", "key of the cost in info; without it `cost`")
+SUCCESS_KEY = optional("NAME", "key of success in info; a step without it is no success")
+CLOSENESS = optional(
+    "PLACES",
+    "observations in [0, 1], 1 for near, such as lidars: places or names, as in 10-25,30; "
+    "without it what the task declares",
+)
 
 Flag = Annotated[bool, FlagCreatePairsOff]  # `--x` alone, without `--no-x`
 
@@ -65,6 +79,14 @@ class RunOfAnyMethod(Run):
 
 
 @dataclass
+class Environment:
+    cost_key: Annotated[str | None, COST_KEY] = None
+    no_cost: Flag = False  # the environment has no cost; only for ddpg
+    success_key: Annotated[str | None, SUCCESS_KEY] = None
+    closeness: Annotated[str | None, CLOSENESS] = None
+
+
+@dataclass
 class Output:
     out: Annotated[Path | None, default("runs/METHOD-TASK-seedSEED")] = None  # folder of the run
     overwrite: Flag = False  # replace a run that is already there
@@ -79,6 +101,7 @@ class Train:
     method: Annotated[str, Positional, METHOD]
     task: Annotated[str, Positional, TASK]
     run: Annotated[RunOfAnyMethod, RUN_TITLE]
+    environment: Annotated[Environment, ENVIRONMENT_TITLE]
     output: Annotated[Output, OUTPUT_TITLE]
 
 
@@ -112,6 +135,12 @@ class Study:
     out: Annotated[Path | None, default("studies/NAME")] = None  # folder of the study
     workers: int = 0  # runs at a time, each on its own core; 0: one per core
     ray: Annotated[str | None, RAY] = None
+
+
+@dataclass
+class Tasks:
+    environment: Annotated[Environment, ENVIRONMENT_TITLE]
+    env: Annotated[str, Positional, ENV] = ""
 
 
 @dataclass
@@ -176,6 +205,7 @@ def _refuse_unknown(known: Sequence[str], arguments: Sequence[str]) -> None:
 class TrainOptions(NamedTuple):
     task: str
     run: Run
+    declared: dict[str, Any]  # of the environment, those that were given
     output: Output
     settings: dict[str, Any]  # those that were given, by flat name
 
@@ -197,7 +227,18 @@ def parse_train(method: Method, arguments: list[str]) -> TrainOptions:
             values |= vars(group)
     given = {name.removeprefix("no_") for name in flags}
     settings = {name: values[name] for name in method.setting_names() if name in given}
-    return TrainOptions(chosen.task, chosen.run, chosen.output, settings)
+    declared = given_declarations(chosen.environment)
+    return TrainOptions(chosen.task, chosen.run, declared, chosen.output, settings)
+
+
+def given_declarations(environment: Environment) -> dict[str, Any]:
+    """Return what was declared about an environment: keywords of `adapt`."""
+    return {name: x for name, x in vars(environment).items() if x not in (None, False)}
+
+
+def flag(name: str) -> str:
+    """Return the flag of an option: `--no-cost` for `no_cost`."""
+    return f"--{name.replace('_', '-')}"
 
 
 def _train_type(method: Method, task: str | None, paper_defaults: bool) -> type:
@@ -222,6 +263,7 @@ def _train_type(method: Method, task: str | None, paper_defaults: bool) -> type:
     run = field(default_factory=lambda: Run(steps=method.steps))
     options: list[Any] = [("task", Annotated[str, Positional, TASK])]
     options.append(("run", Annotated[Run, RUN_TITLE], run))
+    options.append(("environment", Annotated[Environment, ENVIRONMENT_TITLE]))
     for title, settings in groups.items():
         group_type = make_dataclass("Group", settings)
         group_type.__doc__ = about.get(title)

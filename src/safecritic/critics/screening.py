@@ -18,6 +18,7 @@ class Screen(Part):
     TITLE: ClassVar[str] = "screen"
 
     tolerance: float = 3.0  # Q_C above which an action is screened; paper: 0.3
+    tolerance_in: Literal["cost", "limits"] = "cost"  # unit of the tolerance; paper: cost
     screen_candidates: int = 16  # number of actions tried, N; the paper gives no value
     screen_from: Literal["ou", "uniform"] = "ou"  # near the action, or over the box
     screen_spread: float = 0.2  # spread of the noise around the action
@@ -62,12 +63,16 @@ def choose(action: jax.Array, q: jax.Array, others: jax.Array, q_others: jax.Arr
 
 
 def screen(
-    key: jax.Array, action: jax.Array, q_cost: Callable[[jax.Array], jax.Array], part: Screen | None
+    key: jax.Array,
+    action: jax.Array,
+    q_cost: Callable[[jax.Array], jax.Array],
+    part: Screen | None,
+    tolerance: float | jax.Array,
 ) -> Screened:
     """Algorithm 1, lines 6-9: keep `action` unless its Q_C exceeds the tolerance.
 
-    `q_cost` maps actions (n, A) to their Q_C (n,) in the present state. Without a screen every
-    action is kept.
+    `q_cost` maps actions (n, A) to their Q_C (n,) in the present state, in units of `tolerance`.
+    Without a screen every action is kept.
     """
     q = q_cost(action[None])[0]
 
@@ -84,4 +89,4 @@ def screen(
         )
         return choose(action, q, others, q_cost(others))
 
-    return jax.lax.cond(q > part.tolerance, search, keep)
+    return jax.lax.cond(q > tolerance, search, keep)

@@ -112,7 +112,7 @@ def instant_map(env: Any, size: int, headings: tuple[float, ...]) -> np.ndarray:
 def rolled_map(policy: Any, env: Any, gamma: float, size: int, heading: float) -> np.ndarray:
     """Return the discounted cost of an episode of `policy` from each cell, (size, size).
 
-    An episode is cut off after 3 / (1 - gamma) steps, where gamma^t is below 0.05.
+    An episode is cut off after 3 / (1 - gamma) decisions, where gamma^t is below 0.05.
     """
     from safecritic.tasks.car.model import CAR_FREE, car_pose
 
@@ -146,9 +146,9 @@ class Maps(NamedTuple):
 
 def make_maps(agent: Any, critic: Any) -> Maps:
     """Make the maps of a trained agent of a car task, in the same scenes for every agent."""
-    from safecritic.tasks.adapter import make_env
+    from safecritic.tasks.adapter import make_again
 
-    env, _ = make_env(agent.environment["id"])
+    env, _ = make_again(agent.environment, None, agent.config.action_repeat)
     task = env.unwrapped
     predictions, truths = [], []
     for seed in SCENES:

@@ -36,7 +36,7 @@ def draw_critic(evaluation: Evaluation, gamma: float, title: str, path: str | Pa
         left.text(0.9, 0.95, "equal", transform=left.transAxes, ha="right", color=SOFT, fontsize=9)
         worst = int(np.argmax([episode.column("cost").sum() for episode in evaluation.traces]))
         episode = evaluation.traces[worst]
-        steps = np.arange(len(episode.steps))
+        steps = episode.starts
         followed = discounted_sums(episode.column("cost"), gamma)
         right.plot(steps, followed, color=INK, linewidth=1.6, label="realised")
         right.plot(

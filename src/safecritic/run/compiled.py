@@ -6,6 +6,7 @@ which one was not finite, because the host reads them only at its log interval.
 """
 
 import functools
+import re
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +27,7 @@ class Device(NamedTuple):
     agent: Any  # the agent's state
     replay: replay.Replay
     key: jax.Array
-    step: jax.Array  # transitions ingested
+    step: jax.Array  # environment steps of the transitions ingested
     updates: jax.Array  # updates since the last log
     metric_sums: jax.Array  # (M,) sums of their metrics
     first_nonfinite_step: jax.Array  # (M,) when a metric was first not finite, 0: never
@@ -45,27 +46,34 @@ class Compiled(NamedTuple):
     metrics: tuple[str, ...]
 
 
-def pack(obs: Any, action: Any, reward: Any, cost: Any, next_obs: Any, ends: Any) -> np.ndarray:
+def pack(
+    obs: Any, action: Any, reward: Any, cost: Any, next_obs: Any, ends: Any, steps: int = 1
+) -> np.ndarray:
     """Pack a transition into one new float32 row: one transfer, and no view of other arrays."""
-    return np.concatenate([obs, action, (reward, cost), next_obs, ends], dtype=np.float32)
+    return np.concatenate([obs, action, (reward, cost, steps), next_obs, ends], dtype=np.float32)
 
 
 def unpack(row: jax.Array, spec: EnvSpec) -> Transition:
     """Return the transition that is packed in a row."""
     o, a = spec.obs_dim, spec.action_dim
-    obs, action, (reward, cost), next_obs, ends = jnp.split(
-        row, [o, o + a, o + a + 2, 2 * o + a + 2]
+    obs, action, (reward, cost, _), next_obs, ends = jnp.split(
+        row, [o, o + a, o + a + 3, 2 * o + a + 3]
     )
     return Transition(obs, action, reward, cost, next_obs, ends[0] > 0, ends[1] > 0)
 
 
-def store(device: Device, row: jax.Array, agent: Any, spec: EnvSpec) -> Device:
+def packed_steps(row: jax.Array, spec: EnvSpec) -> jax.Array:
+    """Return the number of environment steps of the transition that is packed in a row."""
+    return row[spec.obs_dim + spec.action_dim + 2].astype(jnp.int32)
+
+
+def store(device: Device, row: jax.Array, agent: Any, config: Any, spec: EnvSpec) -> Device:
     """Ingest one transition: update the observation scale and the replay."""
     transition = unpack(row, spec)
     return device._replace(
-        agent=agent.observe(device.agent, transition.obs),
+        agent=agent.observe(device.agent, transition, config),
         replay=replay.insert(device.replay, transition),
-        step=device.step + 1,
+        step=device.step + packed_steps(row, spec),
     )
 
 
@@ -73,7 +81,7 @@ def learn(
     device: Device, row: jax.Array, agent: Any, update: Any, config: Any, spec: EnvSpec
 ) -> Device:
     """Ingest one transition and make one update on a batch."""
-    device = store(device, row, agent, spec)
+    device = store(device, row, agent, config, spec)
     key, key_batch = jax.random.split(device.key)
     batch = replay.sample(device.replay, key_batch, config)
     state, metrics = update(device.agent, batch)
@@ -113,7 +121,7 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
         init=jit(init_device, agent=agent, config=config, spec=spec, metrics=len(metrics)),
         act=jit(act, agent=agent, config=config, explore=True),
         deploy=jit(act, agent=agent, config=config, explore=False),
-        store=jit(store, donate=True, agent=agent, spec=spec),
+        store=jit(store, donate=True, agent=agent, config=config, spec=spec),
         learn=jit(learn, donate=True, agent=agent, update=update, config=config, spec=spec),
         end_episode=jit(agent.end_episode, config=config),
         values=jit(agent.values, config=config),
@@ -123,7 +131,7 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
 
 # Equal in runs that advance in step. Not stacked, they keep a branch a branch under vmap, and the
 # replay is still written in place.
-SHARED = ("cursor", "size", "age")
+SHARED = re.compile(r"replay/(cursor|size)|agent/curvature/\d+/age")
 
 
 class StackedRuns(NamedTuple):
@@ -144,15 +152,18 @@ def compile_stacked(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Sta
         jax.random.PRNGKey(0),
     )
     axes: Device = jax.tree_util.tree_map_with_path(
-        lambda path, _: None if getattr(path[-1], "name", None) in SHARED else 0, shape
+        lambda path, _: None if SHARED.fullmatch(_name(path)) else 0, shape
     )
     one_act = functools.partial(act, agent=agent, config=config, explore=True)
-    one_store = functools.partial(store, agent=agent, spec=spec)
+    one_store = functools.partial(store, agent=agent, config=config, spec=spec)
     update = functools.partial(agent.update, config=config)
     one_learn = functools.partial(learn, agent=agent, update=update, config=config, spec=spec)
 
-    def end_one(agents: Any, number: jax.Array, cost: jax.Array) -> tuple[Any, jax.Array]:
-        state, _ = agent.end_episode(unstack(agents, axes.agent, number), cost, config=config)
+    def end_one(
+        agents: Any, number: jax.Array, cost: jax.Array, decisions: jax.Array
+    ) -> tuple[Any, jax.Array]:
+        one = unstack(agents, axes.agent, number)
+        state, _ = agent.end_episode(one, cost, decisions, config=config)
         agents = jax.tree.map(
             lambda axis, whole, one: one if axis is None else whole.at[number].set(one),
             axes.agent,
@@ -218,7 +229,11 @@ def restore_device(template: Any, arrays: Arrays) -> Any:
 
 def _named(tree: Any) -> list[tuple[str, jax.Array]]:
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return [(jax.tree_util.keystr(path, simple=True, separator="/"), x) for path, x in leaves]
+    return [(_name(path), x) for path, x in leaves]
+
+
+def _name(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:

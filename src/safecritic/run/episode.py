@@ -1,4 +1,4 @@
-"""The record of an episode: a row of numbers per step, and its line of the episodes table."""
+"""The record of an episode: a row of numbers per decision, and its line of the episodes table."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 ACT_COLUMNS = ("q_cost", "screened", "changed")  # from `act`; NaN without a safety critic
-STEP_COLUMNS = ("reward", "cost", "success", "hazard_distance", *ACT_COLUMNS)
+# of a decision: `steps` are those for which its action was held, reward and cost their sums
+STEP_COLUMNS = ("reward", "cost", "success", "hazard_distance", "steps", *ACT_COLUMNS)
 WINDOW = 100  # episodes in the running means
 EPISODE_COLUMNS = (
     "episode",
@@ -29,28 +30,39 @@ EPISODE_COLUMNS = (
 
 @dataclass
 class Episode:
-    """The steps of an episode (rows in the order of STEP_COLUMNS) and how it ended."""
+    """The decisions of an episode (rows in the order of STEP_COLUMNS) and how it ended."""
 
     steps: list[tuple[float, ...]] = field(default_factory=list)
     terminated: bool = False
     truncated: bool = False
 
     def add(self, reward: float, info: dict[str, Any], act_values: tuple[float, ...]) -> None:
-        """Append a step; `act_values` are in the order of ACT_COLUMNS."""
+        """Append a decision; `act_values` are in the order of ACT_COLUMNS."""
         self.steps.append(
             (
                 float(reward),
                 float(info.get("cost", 0.0)),
                 float(info.get("success", np.nan)),
                 float(info.get("hazard_distance", np.nan)),
+                float(info.get("steps", 1)),
                 *act_values,
             )
         )
 
     def column(self, name: str) -> np.ndarray:
-        """Return one of STEP_COLUMNS over the steps."""
+        """Return one of STEP_COLUMNS over the decisions."""
         at = STEP_COLUMNS.index(name)
         return np.array([step[at] for step in self.steps], dtype=np.float64)
+
+    @property
+    def length(self) -> int:
+        """The number of environment steps."""
+        return int(self.column("steps").sum())
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The environment steps before each decision."""
+        return np.cumsum([0.0, *self.column("steps")])[:-1]
 
 
 def episode_row(episode: Episode, gamma: float, env: Any) -> dict[str, float]:
@@ -59,7 +71,7 @@ def episode_row(episode: Episode, gamma: float, env: Any) -> dict[str, float]:
     hazard = episode.column("hazard_distance")
     success = over_known(np.max, episode.column("success"))
     return {
-        "length": len(episode.steps),
+        "length": episode.length,
         "reward": episode.column("reward").sum(),
         "cost": cost.sum(),
         "contacts": cost.sum() / float(getattr(env.unwrapped, "cost_unit", 1.0)),
@@ -81,7 +93,7 @@ def over_known(function: Any, values: np.ndarray) -> float:
 
 
 def discounted_sums(costs: np.ndarray, gamma: float) -> np.ndarray:
-    """Return the sum of gamma^k cost[t+k] to the end of the episode, for every step t."""
+    """Return the sum of gamma^k cost[t+k] to the end of the episode, for every decision t."""
     sums, ahead = np.empty(len(costs)), 0.0
     for t in range(len(costs) - 1, -1, -1):
         ahead = costs[t] + gamma * ahead
@@ -90,5 +102,5 @@ def discounted_sums(costs: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def steps_table(episode: Episode) -> np.ndarray:
-    """Return the steps of an episode as an array (steps, columns)."""
+    """Return the record of an episode as an array (decisions, columns)."""
     return np.array(episode.steps, np.float64).reshape(-1, len(STEP_COLUMNS))

@@ -1,12 +1,13 @@
 """The part that all training loops share: counting, tables, checkpoints, callbacks, signals.
 
-`OffPolicyTraining` (one learning step per environment step) and `OnPolicyTraining` (rollouts)
+`OffPolicyTraining` (one learning step per decision) and `OnPolicyTraining` (rollouts)
 define what one advance does and what the state of the run is.
 """
 
 import signal
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,6 +21,7 @@ from safecritic.run.callbacks import BaseCallback
 from safecritic.run.checkpoint import Arrays
 from safecritic.run.episode import EPISODE_COLUMNS, WINDOW
 from safecritic.run.folder import RunFolder
+from safecritic.run.watch import STEPS, RunWarning, Watch
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Loop:
         self.episodes = 0
         self.window: deque[dict[str, float]] = deque(maxlen=WINDOW)
         self.locals: dict[str, Any] = {}  # the last step, for callbacks
+        self.watch = Watch(config.cost_limit)
 
     # what a loop provides
 
@@ -111,6 +114,7 @@ class Loop:
         values = values | {"episode": self.episodes, "step": step}
         row = {name: float(values[name]) for name in EPISODE_COLUMNS}
         self.window.append(row)
+        self.watch.add(row)
         return row
 
     def run(
@@ -120,17 +124,25 @@ class Loop:
         folder: RunFolder | None = None,
         every: Intervals = Intervals(),  # noqa: B008 (frozen)
     ) -> str:
-        """Train up to step `until`; return "finished", "stopped" (callback) or "interrupted"."""
+        """Train up to step `until`; return "finished", "stopped" (callback) or "interrupted".
+
+        A decision or rollout that has begun before is completed: the last step may be later.
+        """
         reason, saved = "finished", -1
         clock, clock_step = time.perf_counter(), self.step
         with stop_signals() as received:
             try:
                 while self.step < until:
                     before = self.step
-                    for row in self.advance():
+                    rows = self.advance()
+                    for row in rows:
                         if folder is not None:
                             folder.write_episode(row)
                         callback.on_episode_end(row)
+                    if rows or self._passed(STEPS, before):
+                        for text in self.watch.look(self.window, self.step, until):
+                            # points at the caller of `Agent.learn`
+                            warnings.warn(text, RunWarning, stacklevel=3)
                     if self._passed(every.log_every, before) and (metrics := self.take_metrics()):
                         now = time.perf_counter()
                         metrics["time/steps_per_second"] = (self.step - clock_step) / (now - clock)
@@ -179,11 +191,13 @@ class Loop:
         """Return the counters and the last episodes as arrays and numbers."""
         table = [[row[name] for name in EPISODE_COLUMNS] for row in self.window]
         window = np.array(table, np.float64).reshape(-1, len(EPISODE_COLUMNS))
-        return {"window": window}, {"step": self.step, "episodes": self.episodes}
+        counts = {"step": self.step, "episodes": self.episodes}
+        return {"window": window}, counts | {"watch": self.watch.state()}
 
     def restore_counters(self, arrays: Arrays, numbers: dict[str, Any]) -> None:
         """Restore the counters and the last episodes from `counters()`."""
         self.step, self.episodes = numbers["step"], numbers["episodes"]
+        self.watch.restore(numbers["watch"])
         self.window.clear()
         for values in arrays["window"].tolist():
             self.window.append(dict(zip(EPISODE_COLUMNS, values, strict=True)))

@@ -1,11 +1,12 @@
-"""Off-policy training: one compiled learning step on the device for each environment step.
+"""Off-policy training: one compiled learning step on the device for each decision.
 
     act        with the current parameters                            dispatched, small
     learn      observe + insert + sample + update with the previous   dispatched, runs while
                transition, buffers donated                            the physics below runs
-    env.step   with the action                                        on the host
+    env.step   with the action, held for `action_repeat` steps        on the host
 
-A transition therefore waits one step (`pending`) before it is learned from. `OffPolicyTraining`
+A transition therefore waits one decision (`pending`) before it is learned from. `step` counts
+environment steps. `OffPolicyTraining`
 holds the whole run: `state()` returns it as arrays and numbers, and after `restore()` the run
 continues bit for bit as if it had not stopped. Metrics are summed on the device and fetched only at
 the log interval. The compiled functions are in `compiled.py`.
@@ -56,7 +57,7 @@ class OffPolicyTraining(Loop):
         self.unassessed_episodes: list[Episode] = []  # ended since `take_critic_quality`
 
     def advance(self) -> list[dict[str, float]]:
-        """Take one environment step and one learning step; return the row of an ended episode."""
+        """Take one decision and one learning step; return the row of an ended episode."""
         obs, learning = self.begin()
         packed = None
         if learning:
@@ -97,8 +98,10 @@ class OffPolicyTraining(Loop):
         self.locals.update(
             action=action, reward=reward, cost=cost, info=info, done=terminated or truncated
         )
-        self.step += 1
-        self.pending = pack(self.obs, action, reward, cost, next_obs, (terminated, truncated))
+        steps = int(info.get("steps", 1))
+        self.step += steps
+        ends = (terminated, truncated)
+        self.pending = pack(self.obs, action, reward, cost, next_obs, ends, steps)
         if not math.isfinite(float(self.pending.sum())):
             self.require_finite("reward", np.float32(reward))
             self.require_finite("cost", np.float32(cost))
@@ -110,15 +113,17 @@ class OffPolicyTraining(Loop):
         self.episode.terminated, self.episode.truncated = bool(terminated), bool(truncated)
         return [self._end_episode()]
 
-    def end_agent_episode(self, cost: float) -> float:
+    def end_agent_episode(self, cost: float, decisions: int) -> float:
         """Tell the agent that an episode of this cost has ended; return its multiplier."""
-        agent, _ = self.compiled.end_episode(self.device.agent, np.float32(cost))
+        agent, _ = self.compiled.end_episode(
+            self.device.agent, np.float32(cost), np.float32(decisions)
+        )
         self.device = self.device._replace(agent=agent)
         return float(getattr(agent, "multiplier", math.nan))
 
     def _end_episode(self) -> dict[str, float]:
         row = episode_row(self.episode, self.config.gamma, self.env)
-        row["multiplier"] = self.end_agent_episode(row["cost"])
+        row["multiplier"] = self.end_agent_episode(row["cost"], len(self.episode.steps))
         self.unassessed_episodes.append(self.episode)
         self.episode = Episode()
         self._reset()
@@ -228,7 +233,6 @@ class OffPolicyTraining(Loop):
         if self.pending is not None and not self.pending[-2:].any():
             self.pending = self.pending.copy()
             self.pending[-1] = 1.0  # truncated, so that no n-step window runs into the next
-        lost = len(self.episode.steps)
-        self.episode = Episode()
+        lost, self.episode = self.episode.length, Episode()
         self._reset(seed=self.seed + self.step)
         return env_state.dropped_note(lost)

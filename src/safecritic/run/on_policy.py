@@ -3,7 +3,9 @@
     roll     `rollout_steps` steps in `rollout_envs` environments, on all cores
     update   one compiled call on the whole rollout
 
-A run advances by whole rollouts, so its steps are rounded up to a multiple of them. `state()`
+A rollout has the same number of decisions each time: as many as its steps hold, rounded up. It
+takes fewer steps where an episode ends while an action is held. A run advances by whole rollouts,
+so its steps are rounded up. `state()`
 includes the open episodes of all environments, and a resumed run equals an uninterrupted one.
 """
 
@@ -24,6 +26,7 @@ from safecritic.fast.compilation import use_compilation_cache
 from safecritic.run import env_state
 from safecritic.run.checkpoint import Arrays
 from safecritic.run.compiled import act, device_arrays, restore_device
+from safecritic.run.episode import STEP_COLUMNS
 from safecritic.run.loop import Loop, NotFiniteError
 from safecritic.run.processes import cores
 from safecritic.run.rollouts import GaussianPolicy, State, Stream, StreamRollout, Streams, Workers
@@ -70,9 +73,14 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     )
 
 
+def decisions(config: Any, n_envs: int) -> int:
+    """Return the decisions that each of the environments takes in a rollout."""
+    return -(-config.rollout_steps // (n_envs * config.action_repeat))
+
+
 def empty_rollout(config: Any, spec: EnvSpec) -> Rollout:
     """Return a rollout of zeros with the shapes of a real one."""
-    shape = (config.rollout_envs, config.rollout_steps // config.rollout_envs)
+    shape = (config.rollout_envs, decisions(config, config.rollout_envs))
     obs = jnp.zeros((*shape, spec.obs_dim), jnp.float32)
     signal, end = jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool)
     action = jnp.zeros((*shape, spec.action_dim), jnp.float32)
@@ -87,17 +95,24 @@ class OnPolicyTraining(Loop):
     """
 
     def __init__(
-        self, env: Any, agent: Any, config: Any, spec: EnvSpec, seed: int, env_id: str | None = None
+        self,
+        env: Any,
+        agent: Any,
+        config: Any,
+        spec: EnvSpec,
+        seed: int,
+        env_id: str | None = None,
+        declared: dict[str, Any] | None = None,  # of the environment, keywords of `adapt`
     ):
         use_compilation_cache()
         super().__init__(env, config, spec, seed)
-        self.env_id = env_id
+        self.env_id, self.declared = env_id, declared or {}
         self.n_envs = 1 if env_id is None else config.rollout_envs
         self.compiled = compile_agent(agent, config, spec)
         self.device = Device(self.compiled.init(jax.random.PRNGKey(seed)))
         self.pool: Streams | Workers | None = None
         self.saved_streams: list[State] | None = None  # while there is no pool
-        self.last_episodes = (math.nan, math.nan)  # mean cost and length when some last ended
+        self.last_episodes = (math.nan, math.nan)  # mean cost and decisions when some last ended
         self.metric_sums: dict[str, float] = {}
         self.updates = 0
 
@@ -109,27 +124,32 @@ class OnPolicyTraining(Loop):
         if self.env_id is None:
             self.pool = Streams([Stream(self.env, self.seed, 0)])
         elif processes > 1 and importable_elsewhere(self.env_id):
-            self.pool = Workers(self.env_id, self.seed, self.n_envs, processes)
+            self.pool = Workers(self.env_id, self.seed, self.n_envs, processes, self._making())
         else:
-            envs = [make_env(self.env_id)[0] for _ in range(self.n_envs)]
+            envs = [make_env(self.env_id, **self._making())[0] for _ in range(self.n_envs)]
             self.pool = Streams([Stream(env, self.seed, i) for i, env in enumerate(envs)])
         if self.saved_streams is not None:
             self.pool.restore(self.saved_streams)
             self.saved_streams = None
         return self.pool
 
+    def _making(self) -> dict[str, Any]:
+        """Return the keywords with which `make_env` makes a further environment."""
+        return {"action_repeat": self.config.action_repeat, **self.declared}
+
     def advance(self) -> list[dict[str, float]]:
         """Take one rollout and make one update; return the rows of ended episodes in order."""
-        steps = self.config.rollout_steps // self.n_envs
+        each = decisions(self.config, self.n_envs)
         policy = numpy_policy(self.device.agent, self.config)
         try:
-            parts = self._streams().roll(policy, steps, self.config.gamma, self.step)
+            parts = self._streams().roll(policy, each, self.config.gamma, self.step)
         except BaseException:
             if isinstance(self.pool, Workers):  # they have closed themselves
                 self.pool = None
             raise
-        rows = self._rows(parts)
-        self.step += steps * len(parts)
+        taken = np.cumsum(np.sum([part.steps for part in parts], axis=0))
+        rows = self._rows(parts, taken)
+        self.step += int(taken[-1])
         cost, length = self._episode_means(parts)
         stacked: Any = {name: np.stack([getattr(part, name) for part in parts]) for name in SIGNALS}
         stacked |= {"episode_cost": np.float32(cost), "episode_length": np.float32(length)}
@@ -145,26 +165,27 @@ class OnPolicyTraining(Loop):
         self.locals.update(rollout=rollout, metrics=metrics)
         return rows
 
-    def _rows(self, parts: list[StreamRollout]) -> list[dict[str, float]]:
-        """Count the episodes that ended, in order of their steps; return their rows."""
+    def _rows(self, parts: list[StreamRollout], taken: np.ndarray) -> list[dict[str, float]]:
+        """Count the episodes that ended, in order of their decisions; return their rows.
+
+        `taken` are the steps of all environments up to each decision.
+        """
         ended = [(t, number, row) for number, part in enumerate(parts) for t, row in part.episodes]
         ended.sort(key=lambda episode: episode[:2])
         return [
-            self.record_episode(row | {"multiplier": math.nan}, self.step + (t + 1) * len(parts))
+            self.record_episode(row | {"multiplier": math.nan}, self.step + int(taken[t]))
             for t, _, row in ended
         ]
 
     def _episode_means(self, parts: list[StreamRollout]) -> tuple[float, float]:
-        """Return the mean cost and length of the episodes that ended in the last rollout with any.
+        """Return mean cost and decisions of the episodes that ended in the last rollout with any.
 
-        Before any has ended, these are the cost and length so far of the open ones.
+        Before any has ended, these are the cost and decisions so far of the open ones.
         """
-        rows = [row for part in parts for _, row in part.episodes]
-        if rows:
-            self.last_episodes = (
-                float(np.mean([row["cost"] for row in rows])),
-                float(np.mean([row["length"] for row in rows])),
-            )
+        costs = [row["cost"] for part in parts for _, row in part.episodes]
+        if costs:
+            lengths = [length for part in parts for length in part.decisions]
+            self.last_episodes = (float(np.mean(costs)), float(np.mean(lengths)))
         elif math.isnan(self.last_episodes[0]):
             cost, length = np.mean([part.open for part in parts], axis=0)
             return float(cost), float(length)
@@ -218,8 +239,9 @@ class OnPolicyTraining(Loop):
         if self.env_id is None and self.env is not None:
             return self._streams().restore(states)
         self.saved_streams = states
-        lost = [len(content["steps"]) for content, values in states if "env" not in values]
-        return [env_state.dropped_note(sum(lost))] if lost else []
+        lost = [content["steps"] for content, values in states if "env" not in values]
+        steps = sum(int(table[:, STEP_COLUMNS.index("steps")].sum()) for table in lost)
+        return [env_state.dropped_note(steps)] if lost else []
 
     def close(self) -> None:
         """End the workers; the next run starts again from the states of their streams."""
@@ -254,6 +276,7 @@ def importable_elsewhere(env_id: str) -> bool:
 def numpy_policy(state: Any, config: Any) -> GaussianPolicy:
     """Return the policy in the form that the streams use."""
     scaled = config.observation_scaling != "none"
+    closeness = np.asarray(state.scaler.closeness)
     mean, var = np.asarray(state.scaler.mean), np.asarray(state.scaler.var)
     return GaussianPolicy(
         layers=[(np.asarray(x["w"]), np.asarray(x["b"])) for x in state.policy.mean],
@@ -262,5 +285,7 @@ def numpy_policy(state: Any, config: Any) -> GaussianPolicy:
         spread=np.sqrt(np.maximum(var, np.float32(scaling.LEAST_VARIANCE)))
         if scaled
         else np.ones_like(var),
+        closeness=closeness[: None if scaling.widens(config) else 0],
+        power=config.sharpening,
         clip=scaling.CLIP if scaled else math.inf,
     )

@@ -40,10 +40,14 @@ class GaussianPolicy:
     shift: np.ndarray
     spread: np.ndarray
     clip: float
+    closeness: np.ndarray  # places of the inputs that are sharpened
+    power: float
 
     def draw(self, obs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return a random action for one observation."""
-        x = np.clip((obs - self.shift) / self.spread, -self.clip, self.clip)
+        near = np.clip(obs[self.closeness], 0.0, 1.0) ** self.power
+        x = np.concatenate([obs, near], dtype=np.float32)
+        x = np.clip((x - self.shift) / self.spread, -self.clip, self.clip)
         for w, b in self.layers[:-1]:
             x = np.tanh(x @ w + b)
         w, b = self.layers[-1]
@@ -51,7 +55,7 @@ class GaussianPolicy:
 
 
 class StreamRollout(NamedTuple):
-    """The steps of one stream, arrays (steps, ...), and the episodes that ended in them."""
+    """The decisions of one stream, arrays (S, ...), and the episodes that ended in them."""
 
     obs: np.ndarray
     action: np.ndarray
@@ -60,8 +64,10 @@ class StreamRollout(NamedTuple):
     next_obs: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    episodes: list[tuple[int, dict[str, float]]]  # last step within the rollout, row
-    open: tuple[float, int]  # cost and length so far of the episode still open
+    steps: np.ndarray  # environment steps of each decision
+    episodes: list[tuple[int, dict[str, float]]]  # last decision within the rollout, row
+    decisions: list[int]  # of each of these episodes
+    open: tuple[float, int]  # cost and decisions so far of the episode still open
 
 
 class Stream:
@@ -74,17 +80,18 @@ class Stream:
         self.obs: np.ndarray | None = None
         self.episode = Episode()
 
-    def roll(self, policy: GaussianPolicy, steps: int, gamma: float, base: int) -> StreamRollout:
-        """Take `steps` steps with the policy; `base` is the run's step count, for messages."""
+    def roll(self, policy: GaussianPolicy, number: int, gamma: float, base: int) -> StreamRollout:
+        """Take `number` decisions of the policy; `base` is the run's step count, for messages."""
         if self.obs is None:
             self.obs = self._first_obs(self.env.reset(seed=self.seed)[0], base)
         size, n = len(self.obs), len(policy.std)
-        obs, next_obs = (np.empty((steps, size), np.float32) for _ in range(2))
-        action = np.empty((steps, n), np.float32)
-        signals = np.empty((steps, 2), np.float32)
-        ends = np.empty((steps, 2), bool)
-        finished = []
-        for t in range(steps):
+        obs, next_obs = (np.empty((number, size), np.float32) for _ in range(2))
+        action = np.empty((number, n), np.float32)
+        signals = np.empty((number, 2), np.float32)
+        ends = np.empty((number, 2), bool)
+        steps = np.empty(number, np.int64)
+        finished, decisions = [], []
+        for t in range(number):
             obs[t] = self.obs
             action[t] = policy.draw(self.obs, self.rng)
             if not math.isfinite(float(action[t].sum())):
@@ -92,6 +99,7 @@ class Stream:
             step = self.env.step(np.clip(action[t], -1, 1))
             next_obs[t], reward, terminated, truncated, info = step
             signals[t] = reward, info.get("cost", 0.0)
+            steps[t] = info.get("steps", 1)
             ends[t] = terminated, truncated
             if not math.isfinite(float(signals[t].sum()) + float(next_obs[t].sum())):
                 for name, x in zip(("reward", "cost"), signals[t], strict=True):
@@ -103,14 +111,14 @@ class Stream:
             if terminated or truncated:
                 self.episode.terminated, self.episode.truncated = bool(terminated), bool(truncated)
                 finished.append((t, episode_row(self.episode, gamma, self.env)))
+                decisions.append(len(self.episode.steps))
                 self.episode = Episode()
                 self.obs = self._first_obs(self.env.reset()[0], base)
         open_episode = (float(self.episode.column("cost").sum()), len(self.episode.steps))
         reward, cost = signals.T.copy()
         terminated, truncated = ends.T.copy()
-        return StreamRollout(
-            obs, action, reward, cost, next_obs, terminated, truncated, finished, open_episode
-        )
+        signals_and_ends = (reward, cost, next_obs, terminated, truncated, steps)
+        return StreamRollout(obs, action, *signals_and_ends, finished, decisions, open_episode)
 
     def _first_obs(self, obs: Any, base: int) -> np.ndarray:
         obs = np.array(obs, np.float32)
@@ -141,7 +149,7 @@ class Stream:
         if "env" in numbers and env_state.is_restorable(self.env):
             env_state.restore(self.env, arrays, numbers, self.seed)
             return []
-        lost, self.episode = len(self.episode.steps), Episode()
+        lost, self.episode = self.episode.length, Episode()
         self.obs = self._first_obs(self.env.reset(seed=int(self.rng.integers(2**31)))[0], 0)
         return [env_state.dropped_note(lost)]
 
@@ -153,10 +161,10 @@ class Streams:
         self.streams = list(streams)
 
     def roll(
-        self, policy: GaussianPolicy, steps: int, gamma: float, base: int
+        self, policy: GaussianPolicy, number: int, gamma: float, base: int
     ) -> list[StreamRollout]:
         """Return the rollout of every stream."""
-        return [stream.roll(policy, steps, gamma, base) for stream in self.streams]
+        return [stream.roll(policy, number, gamma, base) for stream in self.streams]
 
     def states(self) -> list[State]:
         """Return the state of every stream."""
@@ -178,7 +186,14 @@ class WorkerError(RuntimeError):
 class Workers:
     """Worker processes that each step a share of the streams."""
 
-    def __init__(self, env_id: str, seed: int, streams: int, processes: int):
+    def __init__(
+        self,
+        env_id: str,
+        seed: int,
+        streams: int,
+        processes: int,
+        making: dict[str, Any] | None = None,  # keywords of `make_env`
+    ):
         self.shares = [list(range(streams))[at::processes] for at in range(processes)]
         self.processes: list[subprocess.Popen] = []
         self.pipes: list[Connection] = []
@@ -192,7 +207,7 @@ class Workers:
                     self.processes.append(subprocess.Popen(command, env=environment))
                 for _ in self.shares:
                     self.pipes.append(self._accept(listener))
-        self._ask([("open", env_id, seed, share) for share in self.shares])
+        self._ask([("open", env_id, making or {}, seed, share) for share in self.shares])
 
     def _accept(self, listener: Listener) -> Connection:
         """Accept a worker's connection; raise WorkerError if a worker ends before that."""
@@ -243,10 +258,10 @@ class Workers:
         return [by_number[number] for number in sorted(by_number)]
 
     def roll(
-        self, policy: GaussianPolicy, steps: int, gamma: float, base: int
+        self, policy: GaussianPolicy, number: int, gamma: float, base: int
     ) -> list[StreamRollout]:
         """Return the rollout of every stream."""
-        question = ("roll", policy, steps, gamma, base)
+        question = ("roll", policy, number, gamma, base)
         return self._in_order(self._ask([question] * len(self.pipes)))
 
     def states(self) -> list[State]:
@@ -288,8 +303,9 @@ def work(pipe: Connection) -> None:
             return
         try:
             if kind == "open":
-                env_id, seed, numbers = rest
-                streams = Streams([Stream(make_env(env_id)[0], seed, i) for i in numbers])
+                env_id, making, seed, numbers = rest
+                envs = [make_env(env_id, **making)[0] for _ in numbers]
+                streams = Streams([Stream(e, seed, i) for e, i in zip(envs, numbers, strict=True)])
                 answer: Any = ("done", [])
             else:
                 answer = ("done", answers[kind](*rest))

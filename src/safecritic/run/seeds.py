@@ -8,8 +8,10 @@
 
 The agents' states are stacked, and every compiled step works on all of them; the environments are
 stepped one after another on the host. Each agent learns what it would have learned alone, up to the
-rounding of a batched matrix product. On a CPU use separate processes (`safecritic study`) instead:
-XLA's batched product is slow there.
+rounding of a batched matrix product. With `action_repeat` above 1 the runs take the same number of
+decisions, but not of steps, where an episode ends while an action is held: their warm-up and their
+training end together, when the last of them has its steps. On a CPU use separate processes
+(`safecritic study`) instead: XLA's batched product is slow there.
 """
 
 from collections.abc import Iterable
@@ -47,8 +49,8 @@ class Seeds:
 
     @property
     def step(self) -> int:
-        """The environment steps of each run so far."""
-        return int(self.trainings[0].step)
+        """The environment steps of each run so far; of the shortest, if they differ."""
+        return min(int(training.step) for training in self.trainings)
 
     def learn(self, total_timesteps: int) -> "Seeds":
         """Train every run for `total_timesteps` further steps; `agents` then hold the result."""
@@ -56,8 +58,9 @@ class Seeds:
         self.stacked = compiled.stack([training.device for training in self.trainings], axes)
         for number, training in enumerate(self.trainings):
             training.end_agent_episode = partial(self._end_agent_episode, number)
+        until = self.step + total_timesteps
         try:
-            for _ in range(total_timesteps):
+            while self.step < until:
                 self._advance()
         finally:
             for number, training in enumerate(self.trainings):
@@ -71,7 +74,7 @@ class Seeds:
     def _advance(self) -> None:
         """Advance all runs at once, as `OffPolicyTraining.advance` does for one."""
         begun = [training.begin() for training in self.trainings]
-        learning = begun[0][1]
+        learning = all(ready for _, ready in begun)
         packed: Any = [None] * len(begun)
         if learning:
             carry, packed = self.compiled.act(self.stacked.agent, np.stack([o for o, _ in begun]))
@@ -84,9 +87,9 @@ class Seeds:
         for number, training in enumerate(self.trainings):
             self.episodes[number] += training.step_env(packed[number])
 
-    def _end_agent_episode(self, number: int, cost: float) -> float:
+    def _end_agent_episode(self, number: int, cost: float, decisions: int) -> float:
         agents, multiplier = self.compiled.end_episode(
-            self.stacked.agent, np.int32(number), np.float32(cost)
+            self.stacked.agent, np.int32(number), np.float32(cost), np.float32(decisions)
         )
         self.stacked = self.stacked._replace(agent=agents)
         return float(multiplier)

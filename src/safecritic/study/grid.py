@@ -12,6 +12,9 @@
     tolerance = 2.0
     [task.CarGoal2]             # for one task
     cost_limit = 5.0
+    [task."my_module:Env-v0"]   # and what is declared about an environment: keywords of `adapt`
+    cost_key = "cost_speed"
+    closeness = "10-25,30"
 
 `train_episodes = 500` ends a run after that many episodes, if this comes before its steps. The
 study's folder holds `study.json` (the grid, every setting resolved) and a run folder for each run.
@@ -31,7 +34,8 @@ from safecritic import methods
 from safecritic.agents.settings import flatten
 from safecritic.names import suggest
 from safecritic.run.folder import read_config, read_json, write_json
-from safecritic.tasks.adapter import is_ours
+from safecritic.run.watch import warn_of_default_limit
+from safecritic.tasks.adapter import DECLARATIONS, declared_of, is_ours, make_env
 from safecritic.tasks.registry import get as get_task
 
 KEYS = ("methods", "tasks", "seeds", "steps", "train_episodes", "deployment_episodes")
@@ -54,6 +58,7 @@ class Job:
     train_episodes: int | None
     deployment_episodes: int
     settings: dict[str, Any] = field(default_factory=dict)
+    declared: dict[str, Any] = field(default_factory=dict)  # about the environment
 
     @property
     def name(self) -> str:
@@ -107,19 +112,27 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
         for name in content.get(kind, {}):
             if name not in names:
                 raise StudyError(f"[{kind}.{name}] is not among the {kind}s: {', '.join(names)}")
+    declared = {task: _declared(content, task) for task in tasks}
     jobs = [
-        _job(content, method, task, seed) for seed in seeds for task in tasks for method in chosen
+        _job(content, method, task, seed, declared[task])
+        for seed in seeds
+        for task in tasks
+        for method in chosen
     ]
+    _warn_of_default_limits(content, jobs)
     if len({job.name for job in jobs}) < len(jobs):
         raise StudyError("a method, task or seed is listed twice")
     return jobs
 
 
-def _job(content: dict[str, Any], method: str, task: str, seed: int) -> Job:
+def _job(
+    content: dict[str, Any], method: str, task: str, seed: int, declared: dict[str, Any]
+) -> Job:
     fields = set(methods.get(method).setting_names())
     own = content.get("method", {}).get(method, {})
-    general = content.get("settings", {}) | content.get("task", {}).get(task, {})
+    general = _general(content, task)
     _require_used(content, general)
+    methods.require_cost(method, declared)
     settings = {name: x for name, x in general.items() if name in fields}
     settings |= {name: x for name, x in own.items() if name not in BUDGETS}
     budgets = {name: own.get(name, general.get(name, content.get(name))) for name in BUDGETS}
@@ -137,7 +150,39 @@ def _job(content: dict[str, Any], method: str, task: str, seed: int) -> Job:
         train_episodes=budgets["train_episodes"],
         deployment_episodes=deployment,
         settings=json.loads(json.dumps(flatten(config))),
+        declared=declared,
     )
+
+
+def _general(content: dict[str, Any], task: str) -> dict[str, Any]:
+    """Return the settings for all methods on a task."""
+    of_task = content.get("task", {}).get(task, {})
+    settings = {name: x for name, x in of_task.items() if name not in DECLARATIONS}
+    return content.get("settings", {}) | settings
+
+
+def _declared(content: dict[str, Any], task: str) -> dict[str, Any]:
+    """Return what the file declares about an environment, after trying it on one."""
+    of_task = content.get("task", {}).get(task, {})
+    declared = {name: of_task[name] for name in DECLARATIONS if name in of_task}
+    if not declared:
+        return {}
+    env, _ = make_env(task, **declared)
+    env.close()
+    return declared_of(env)
+
+
+def _warn_of_default_limits(content: dict[str, Any], jobs: list[Job]) -> None:
+    """Warn of each environment of the user's own for which no cost limit is given."""
+    without = {}
+    for job in jobs:
+        given = content.get("method", {}).get(job.method, {}) | _general(content, job.task)
+        if methods.get(job.method).constrained and "cost_limit" not in given:
+            without[job.task] = job
+    for task, job in without.items():
+        if not is_ours(task):
+            limit = job.settings["cost_limit"]
+            warn_of_default_limit(task, task, job.declared, limit, stacklevel=3)
 
 
 def _require_used(content: dict[str, Any], general: dict[str, Any]) -> None:
@@ -146,6 +191,8 @@ def _require_used(content: dict[str, Any], general: dict[str, Any]) -> None:
         setting for name in content["methods"] for setting in methods.get(name).setting_names()
     }
     for name in general:
+        if name in DECLARATIONS:
+            raise StudyError(f"{name} belongs to an environment: put it under [task.NAME]")
         if name not in every and name not in BUDGETS:
             raise StudyError(
                 f"no method here has a setting {name!r}: {suggest(name, sorted(every))}"
@@ -176,7 +223,9 @@ def open_folder(out: Path, jobs: list[Job], source: str) -> None:
     for job in jobs:
         run = out / "runs" / job.name
         if (run / "config.json").is_file():
-            changed = differences(read_config(run)["config"], job.settings)
+            then = read_config(run)
+            changed = differences(then["config"], job.settings)
+            changed += differences(then["environment"]["declared"], job.declared)
             if changed:
                 raise StudyError(
                     f"{job.name} was run with {'; '.join(changed[:3])}: "

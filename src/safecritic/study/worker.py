@@ -64,7 +64,7 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
         if (run / "checkpoint").is_dir():
             agent = Agent.load(run)
         else:
-            agent = agent_class(job.method)(job.task, seed=job.seed, **job.settings)
+            agent = agent_class(job.method)(job.task, seed=job.seed, **job.declared, **job.settings)
         finished = agent.training.episodes >= (job.train_episodes or float("inf"))
         if finished or agent.num_timesteps >= job.steps:
             # it was stopped between its last checkpoint and its summary

@@ -1,14 +1,17 @@
 """The six benchmark tasks, tasks of your own, and the adapter for any environment with a cost."""
 
 from safecritic.tasks.adapter import FiveValues, SixValues, adapt
+from safecritic.tasks.description import Description, describe
 from safecritic.tasks.registry import TASKS, Task, get, make, register, register_with_gymnasium
 
 __all__ = [
     "TASKS",
+    "Description",
     "FiveValues",
     "SixValues",
     "Task",
     "adapt",
+    "describe",
     "get",
     "make",
     "register",

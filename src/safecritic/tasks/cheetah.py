@@ -24,7 +24,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from safecritic.tasks import drawing
-from safecritic.tasks.common import RUNNING, MujocoTask, check_action, check_array, check_options
+from safecritic.tasks.common import MujocoTask, check_array, check_options
 
 SPEED_LIMIT = 3.2096
 SUBSTEPS = 5
@@ -45,6 +45,7 @@ class HalfCheetah(MujocoTask):
         variant: "benchmark" or "original", see the module's docstring.
         render_mode: None or "rgb_array".
         horizon: steps per episode instead of the variant's.
+        action_repeat: steps for which an action is held, see `MujocoTask.step`.
 
     `info` after a step: `cost` = `cost_velocity`; `reward_forward` + `reward_ctrl` = the reward;
     `x_position` (m), `x_velocity` (m/s), `success` (False), `diverged`. When the simulation
@@ -62,8 +63,9 @@ class HalfCheetah(MujocoTask):
         variant: str = "benchmark",
         render_mode: str | None = None,
         horizon: int | None = None,
+        action_repeat: int = 1,
     ) -> None:
-        super().__init__(load_model(), variant, render_mode, horizon)
+        super().__init__(load_model(), variant, render_mode, horizon, action_repeat)
         self.dt = self.model.opt.timestep * SUBSTEPS
         self.observation_space = Box(-np.inf, np.inf, (17,), np.float64)
         self.action_space = Box(-1.0, 1.0, (self.model.nu,), np.float32)
@@ -107,20 +109,17 @@ class HalfCheetah(MujocoTask):
         self._speed = float(data.qvel[0])
         return self._begin(self._observe()), {"x_position": float(data.qpos[0])}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def _advance(self, action: np.ndarray) -> tuple[float, bool, bool, dict[str, Any]]:
         """Apply the joint torques for 0.05 s."""
-        if self._phase != RUNNING:
-            self._require_reset()
-        control = check_action(action, self.action_space)
         data = self.data
         x_before = float(data.qpos[0])
-        data.ctrl[:] = control
+        data.ctrl[:] = action
         mujoco.mj_step(self.model, data, nstep=SUBSTEPS)
         obs = self._observe()
         if diverged := self._diverged(obs):
-            obs, x_position, truncated = self._obs.copy(), x_before, True
+            x_position, truncated = x_before, True
         else:
-            obs, truncated = self._finish(obs, terminated=False)
+            self._obs, truncated = obs, self._finish(terminated=False)
             x_position = float(data.qpos[0])
         x_velocity = self._speed = (x_position - x_before) / self.dt
         control_cost = 0.0
@@ -131,7 +130,7 @@ class HalfCheetah(MujocoTask):
             forward = x_velocity
             cost = float(x_velocity > SPEED_LIMIT)
             if not diverged:
-                control_cost = CONTROL_WEIGHT * sum(u * u for u in control.tolist())
+                control_cost = CONTROL_WEIGHT * sum(u * u for u in action.tolist())
         info = {
             "cost": cost,
             "cost_velocity": cost,
@@ -142,7 +141,7 @@ class HalfCheetah(MujocoTask):
             "success": False,
             "diverged": diverged,
         }
-        return obs, forward - control_cost, False, truncated, info
+        return forward - control_cost, False, truncated, info
 
     def _observe(self) -> np.ndarray:
         # faster than np.concatenate, which matters where a whole step takes 40 microseconds

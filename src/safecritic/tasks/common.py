@@ -16,6 +16,8 @@ import mujoco
 import numpy as np
 from gymnasium.error import ResetNeeded
 
+from safecritic.tasks.repeat import join_infos
+
 LARGEST_COORDINATE = 1e10  # beyond this MuJoCo itself calls a coordinate bad
 
 NOT_RESET, RUNNING, ENDED = 0, 1, 2
@@ -124,7 +126,8 @@ def rng_from_array(array: np.ndarray) -> np.random.Generator:
 class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
     """A task on one MuJoCo model: order of reset and step, checkpoints, rendering.
 
-    A subclass sets `horizons`, `camera` and the spaces, and ends its `step` with `_finish`.
+    A subclass sets `horizons`, `camera` and the spaces, and simulates one step in `_advance`.
+    `action_repeat` is the number of those steps for which `step` holds an action.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
@@ -137,6 +140,7 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
         variant: str,
         render_mode: str | None,
         horizon: int | None,
+        action_repeat: int = 1,
     ) -> None:
         if variant not in self.horizons:
             raise ValueError(f"variant must be one of {list(self.horizons)}, got {variant!r}")
@@ -148,12 +152,15 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
         horizon = self.horizons[variant] if horizon is None else horizon
         if int(horizon) != horizon or horizon < 1:
             raise ValueError(f"horizon must be a whole number of steps >= 1, got {horizon}")
+        if int(action_repeat) != action_repeat or action_repeat < 1:
+            raise ValueError(f"action_repeat must be a whole number >= 1, got {action_repeat}")
         # a diverged state must stay visible, not be replaced by the start pose
         model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
         self.model = model
         self.data = mujoco.MjData(model)
         self.variant = variant
         self.horizon = int(horizon)
+        self.action_repeat = int(action_repeat)
         self.render_mode = render_mode
         self._steps = 0
         self._phase = NOT_RESET
@@ -174,15 +181,43 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
             raise ResetNeeded("step was called before the first reset: call env.reset() first")
         raise ResetNeeded("step was called after the episode ended: call env.reset() first")
 
-    def _finish(self, obs: np.ndarray, terminated: bool) -> tuple[np.ndarray, bool]:
-        """Count the step; return a copy of the observation and whether the episode is truncated."""
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Hold the action for `action_repeat` steps, or to the end of the episode if it is nearer.
+
+        Reward, cost and their parts are the sums over these steps, `hazard_distance` is the least,
+        `success` says if it held in one of them. With `action_repeat` above 1, `info["steps"]` is
+        the number of steps taken. The observation is that after the last of them.
+        """
+        if self._phase != RUNNING:
+            self._require_reset()
+        action = check_action(action, self.action_space)
+        reward, terminated, truncated, info = self._advance(action)
+        if self.action_repeat > 1:
+            steps = 1
+            while steps < self.action_repeat and self._phase == RUNNING:
+                more, terminated, truncated, now = self._advance(action)
+                steps += 1
+                reward += more
+                info = join_infos(info, now)
+            info["steps"] = steps
+        # a copy, because the caller may write into it and `_obs` is needed again
+        return self._observed().copy(), reward, terminated, truncated, info
+
+    def _advance(self, action: np.ndarray) -> tuple[float, bool, bool, dict[str, Any]]:
+        """Simulate one step; return reward, terminated, truncated and info."""
+        raise NotImplementedError
+
+    def _observed(self) -> np.ndarray:
+        """Return the observation after the last finite step, which `_advance` may leave to this."""
+        return self._obs
+
+    def _finish(self, terminated: bool) -> bool:
+        """Count the step; return whether the episode is truncated."""
         self._steps += 1
-        self._obs = obs
         truncated = self._steps >= self.horizon
         if terminated or truncated:
             self._phase = ENDED
-        # a copy, because the caller may write into it and `_obs` is needed again
-        return obs.copy(), truncated
+        return truncated
 
     def _diverged(self, obs: np.ndarray) -> bool:
         """Return whether the simulation has diverged; if it has, end the episode."""

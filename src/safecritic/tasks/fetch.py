@@ -27,7 +27,7 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.spaces import Box
 
 from safecritic.tasks import drawing
-from safecritic.tasks.common import RUNNING, MujocoTask, check_action, check_array, check_options
+from safecritic.tasks.common import MujocoTask, check_array, check_options
 
 VELOCITY_LIMIT = 0.01
 JERK_WEIGHT = 1000.0
@@ -64,6 +64,7 @@ class FetchReach(MujocoTask):
         variant: "benchmark" or "original", see the module's docstring.
         render_mode: None or "rgb_array".
         horizon: steps per episode instead of the variant's.
+        action_repeat: steps for which an action is held, see `MujocoTask.step`.
 
     `info` after a step: `cost` = `cost_velocity` + `cost_jerk`; `reward_distance` +
     `reward_goal` = the reward; `success` (at the target), `goal_distance` (m), `diverged`. When
@@ -85,8 +86,9 @@ class FetchReach(MujocoTask):
         variant: str = "benchmark",
         render_mode: str | None = None,
         horizon: int | None = None,
+        action_repeat: int = 1,
     ) -> None:
-        super().__init__(load_model(), variant, render_mode, horizon)
+        super().__init__(load_model(), variant, render_mode, horizon, action_repeat)
         model = self.model
         self.dt = model.opt.timestep * SUBSTEPS
         self.observation_space = Box(-np.inf, np.inf, (9,), np.float64)
@@ -169,11 +171,9 @@ class FetchReach(MujocoTask):
         obs = self._begin(self._observe())
         return obs, {"goal_distance": _distance(obs[:3], self._goal)}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def _advance(self, action: np.ndarray) -> tuple[float, bool, bool, dict[str, Any]]:
         """Move the hand's set point for 0.04 s."""
-        if self._phase != RUNNING:
-            self._require_reset()
-        displacement = REACH_PER_STEP * check_action(action, self.action_space).clip(-1.0, 1.0)
+        displacement = REACH_PER_STEP * action.clip(-1.0, 1.0)
         model, data = self.model, self.data
         data.mocap_pos[0] = data.xpos[self._hand] + displacement
         data.mocap_quat[0] = data.xquat[self._hand] + HAND_DOWN
@@ -186,7 +186,7 @@ class FetchReach(MujocoTask):
         if self._diverged(obs):
             distance = _distance(self._obs[:3], self._goal)
             info = self._info(0.0, 0.0, 0.0, 0.0, False, distance, diverged=True)
-            return self._obs.copy(), 0.0, False, True, info
+            return 0.0, False, True, info
 
         velocity, change = obs[3:6], obs[3:6] - self._obs[3:6]
         cost_velocity = float(np.sqrt(velocity.dot(velocity)) > VELOCITY_LIMIT)
@@ -196,8 +196,8 @@ class FetchReach(MujocoTask):
         terminated = arrived and self._benchmark
         bonus = GOAL_BONUS if terminated else 0.0
         info = self._info(cost_velocity, cost_jerk, -distance, bonus, arrived, distance)
-        obs, truncated = self._finish(obs, terminated)
-        return obs, -distance + bonus, terminated, truncated, info
+        self._obs = obs
+        return -distance + bonus, terminated, self._finish(terminated), info
 
     def _observe(self) -> np.ndarray:
         data = self.data

@@ -28,6 +28,7 @@ class Task:
     entry_point: str | Callable[..., gymnasium.Env]  # "module:attribute" or the class itself
     settings: dict[str, Any] = field(default_factory=dict)
     has_goal: bool = True  # without a goal, success means nothing
+    action_repeat: int = 1  # steps per decision of the methods; `make` leaves it at 1
 
     @property
     def id(self) -> str:
@@ -35,7 +36,8 @@ class Task:
 
 
 def _car(name: str, summary: str, cost: str, cost_limit: float) -> Task:
-    return Task(name, summary, cost, cost_limit, "safecritic.tasks.car.env:CarTask", {"task": name})
+    entry_point = "safecritic.tasks.car.env:CarTask"
+    return Task(name, summary, cost, cost_limit, entry_point, {"task": name})
 
 
 _PER_CONTACT = "0.2 per {} the car is in or touches, each step"

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import mujoco
 import numpy as np
@@ -48,7 +48,7 @@ from safecritic.tasks.car.placement import (
     sample_layouts,
 )
 from safecritic.tasks.car.rules import ARENAS, DEAD_TIME, RULES, VASE_SPEED
-from safecritic.tasks.common import NOT_RESET, RUNNING, MujocoTask, check_action
+from safecritic.tasks.common import NOT_RESET, MujocoTask
 from safecritic.tasks.drawing import draw_scene
 
 SENSORS = 15  # accelerometer, velocimeter, gyro, magnetometer, ball velocity: 3 each
@@ -56,6 +56,17 @@ FIRST_LIDAR = SENSORS + 9  # then the ball's rotation matrix
 FIRST_BOX_BODY, FIRST_BOX_GEOM = 5, 9  # after the world's and the car's own
 TOUCHING = 0.5  # m between origins; beyond it the car cannot touch anything
 LARGEST_NUMBER = 1e6  # m, m/s, m/s2; beyond it the simulation has diverged
+
+
+class View(NamedTuple):
+    """The numbers that an observation is computed from."""
+
+    sensors: list[float]
+    position: list[float]
+    rotation: list[float]
+    ball: list[float]
+    points: list[Any]
+    buttons_unseen: bool
 
 
 class CarTask(MujocoTask):
@@ -72,6 +83,7 @@ class CarTask(MujocoTask):
             them from another stream with the same distribution, several times faster for Button
             tasks. Default: "batch" for Button tasks in the benchmark variant, else "stream".
         button_timer: dead time at reset in steps; 0 as in Safety Gymnasium 1.0.0, 10 as in 1.2.0.
+        action_repeat: steps for which an action is held, see `MujocoTask.step`.
     """
 
     horizons: ClassVar[dict[str, int]] = {"benchmark": 1000, "original": 1000}
@@ -87,6 +99,7 @@ class CarTask(MujocoTask):
         park_gremlins: bool = True,
         placement: str | None = None,
         button_timer: int = 0,
+        action_repeat: int = 1,
     ) -> None:
         if task not in ARENAS:
             raise ValueError(f"task must be one of {list(ARENAS)}, got {task!r}")
@@ -95,9 +108,8 @@ class CarTask(MujocoTask):
         arena = self.arena
         if not arena.extent > 0:
             raise ValueError(f"extent must be > 0, got {extent}")
-        super().__init__(
-            build_model(arena.vases, arena.gremlins, arena.buttons), variant, render_mode, horizon
-        )
+        model = build_model(arena.vases, arena.gremlins, arena.buttons)
+        super().__init__(model, variant, render_mode, horizon, action_repeat)
         batch = bool(arena.buttons) and variant == "benchmark"
         placement = placement or ("batch" if batch else "stream")
         if placement not in ("stream", "batch") or (placement == "batch" and not arena.buttons):
@@ -126,6 +138,7 @@ class CarTask(MujocoTask):
         size = FIRST_LIDAR + BINS * len(self.kinds)
         low, high = np.full(size, -np.inf), np.full(size, np.inf)
         low[FIRST_LIDAR:], high[FIRST_LIDAR:] = 0.0, 1.0
+        self.closeness = tuple(range(FIRST_LIDAR, size))
         self.observation_space = Box(low, high, dtype=np.float64)
         self.action_space = Box(-1.0, 1.0, (2,), dtype=np.float64)
 
@@ -151,6 +164,7 @@ class CarTask(MujocoTask):
         self._last_distance = 0.0
         self._nearest = 0.0  # m to the nearest hazard's edge, at the last finite state
         self._distances = [0.0] * int(starts[-1])  # from the car's origin, on the floor
+        self._view: View | None = None  # after the last step, as long as it is not observed
 
     # ---------------------------------------------------------------- reset
 
@@ -174,6 +188,7 @@ class CarTask(MujocoTask):
         self._drawn_until = 0
         self._layout = layout if layout is not None else self._new_layout()
         self._start(state)
+        self._view = None
         obs = self._observe()
         self._nearest = self._hazard_distance()
         return self._begin(obs), {"hazard_distance": self._nearest}
@@ -253,12 +268,9 @@ class CarTask(MujocoTask):
 
     # ---------------------------------------------------------------- step
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def _advance(self, action: np.ndarray) -> tuple[float, bool, bool, dict[str, Any]]:
         """Apply torques to the left and the right wheel for 0.04 s; they saturate at +-0.02."""
-        if self._phase != RUNNING:
-            self._require_reset()
-        data = self.data
-        data.ctrl[:] = check_action(action, self.action_space)
+        self.data.ctrl[:] = action
         try:
             self._simulate()
         except mujoco.FatalError:
@@ -278,13 +290,12 @@ class CarTask(MujocoTask):
                 terminated = not self._next_goal(info)
             else:
                 terminated = True
-        obs = self._observe()
+        self._view = self._look()
         if self._gremlins is not None:
             self._gremlins.park(self._distances[self._boxes])
-        obs, truncated = self._finish(obs, terminated)
         info["cost"] = cost
         info["hazard_distance"] = self._nearest = self._hazard_distance()
-        return obs, reward, terminated, truncated, info
+        return reward, terminated, self._finish(terminated), info
 
     def _simulate(self) -> None:
         model, data = self.model, self.data
@@ -407,13 +418,13 @@ class CarTask(MujocoTask):
         self._stream.advance(steps - self._drawn_until)
         self._drawn_until = steps
 
-    def _give_up(self) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def _give_up(self) -> tuple[float, bool, bool, dict[str, Any]]:
         """End an episode whose simulation diverged, at the last finite observation."""
-        obs, _ = self._finish(self._obs, True)
+        self._finish(True)
         info: dict[str, Any] = {"reward_distance": 0.0, "reward_goal": 0.0, "success": False}
         info |= dict.fromkeys((f"cost_{part}" for part in self._cost_parts()), 0.0)
         info |= {"cost": 0.0, "hazard_distance": self._nearest, "diverged": True}
-        return obs, 0.0, False, True, info
+        return 0.0, False, True, info
 
     def _cost_parts(self) -> list[str]:
         boxes = "gremlins" if self.arena.gremlins else "vases"
@@ -428,14 +439,31 @@ class CarTask(MujocoTask):
 
     # ---------------------------------------------------------------- observation
 
+    def _observed(self) -> np.ndarray:
+        if self._view is not None:
+            self._obs, self._view = self._seen(self._view), None
+        return self._obs
+
     def _observe(self) -> np.ndarray:
-        sensors = self._sensors.tolist()
-        lidars = lidar(
-            self._points, self._starts, self._position.tolist(), self._rotation.ravel().tolist()
+        return self._seen(self._look())
+
+    def _look(self) -> View:
+        """Copy what an observation is computed from; steps between decisions pay no more."""
+        return View(
+            self._sensors.tolist(),
+            self._position.tolist(),
+            self._rotation.ravel().tolist(),
+            self._ball.tolist(),
+            self._points.copy(),
+            bool(self._timer and self.arena.buttons),
         )
-        if self._timer and self.arena.buttons:
+
+    def _seen(self, view: View) -> np.ndarray:
+        """Return the observation of a view."""
+        lidars = lidar(view.points, self._starts, view.position, view.rotation)
+        if view.buttons_unseen:
             lidars[:BINS] = [0.0] * BINS  # the buttons' lidar comes first
-        return np.array([*sensors, *rotation_matrix(*self._ball.tolist()), *lidars])
+        return np.array([*view.sensors, *rotation_matrix(*view.ball), *lidars])
 
     def _hazard_distance(self) -> float:
         """Return metres from the car's origin to the nearest hazard's edge; negative inside."""
@@ -523,6 +551,7 @@ class CarTask(MujocoTask):
         size = len(pool["agent"]) if pool else 0
         self._pool = [_plain({name: v[k] for name, v in pool.items()}) for k in range(size)]
         self._layout = _plain(self._layout)
+        self._view = None
         counters = [int(n) for n in checkpoint["counters"]]
         self._goal_button, self._timer, self._drawn_until, self._attempts = counters
         self._points[self._goal_row] = checkpoint["goal"].tolist()

@@ -1,12 +1,14 @@
 """Files: a frame as PNG, frames as GIF or MP4, and a whole episode as a film."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from PIL import Image
+
+from safecritic.tasks.repeat import single_steps
 
 
 def save_png(frame: np.ndarray, path: str | Path) -> None:
@@ -113,8 +115,11 @@ def record_episode(
     every: int = 1,
     fps: float | None = None,
     size: int = 480,
+    action_repeat: int | None = None,
 ) -> list[np.ndarray]:
     """Run one episode from a reset and return its frames; with `path`, also save them.
+
+    Every step can be drawn, also where the policy decides less often.
 
     Args:
         env: a task of this package, wrapped or not: anything whose `unwrapped` has `draw`.
@@ -126,6 +131,7 @@ def record_episode(
         every: draw every n-th step (the first and the last are always drawn).
         fps: frames per second of the film; real time by default.
         size: width of a frame in pixels (the arm's is wider).
+        action_repeat: steps for which each action is held; by default as the environment does.
     """
     task: Any = env.unwrapped
     if not hasattr(task, "draw"):
@@ -137,12 +143,44 @@ def record_episode(
         raise ValueError(f"path must end in .gif, .mp4 or .png, got {str(path)!r}")
     if every < 1:
         raise ValueError(f"every must be >= 1, got {every}")
+    if action_repeat is not None and action_repeat < 1:
+        raise ValueError(f"action_repeat must be >= 1, got {action_repeat}")
     if policy is None and seed is not None:
         env.action_space.seed(seed)
-    obs, _ = env.reset(seed=seed, options=options)
+    film_only = path is None or Path(path).suffix != ".png"
+    with single_steps(env) as (bare, own):
+        frames = list(
+            _frames(
+                bare,
+                policy or (lambda obs: env.action_space.sample()),
+                bare.reset(seed=seed, options=options)[0],
+                action_repeat or own,
+                max_steps,
+                every if film_only else None,
+                size,
+            )
+        )
+    if path is not None and film_only:
+        real_time = env.metadata.get("render_fps", 25) / every
+        save_animation(frames, path, fps or real_time)
+    elif path is not None:
+        save_png(frames[-1], path)
+    return frames
+
+
+def _frames(
+    env: gymnasium.Env,
+    policy: Callable[[np.ndarray], Any],
+    obs: np.ndarray,
+    action_repeat: int,
+    max_steps: int | None,
+    every: int | None,
+    size: int,
+) -> Iterator[np.ndarray]:
+    """Yield the first frame of an episode that begins at `obs`, every n-th and the last."""
+    task: Any = env.unwrapped
     points, costs = [task.position], [0.0]
     total, step, done, success = 0.0, 0, False, False
-    film_only = path is None or Path(path).suffix != ".png"
 
     def frame() -> np.ndarray:
         caption = make_caption(step, total, sum(costs), success)
@@ -150,21 +188,18 @@ def record_episode(
             trail=np.array(points), trail_cost=np.array(costs), caption=caption, size=size
         )
 
-    frames = [frame()]
+    yield frame()
+    held = 0
     while not done:
-        action = env.action_space.sample() if policy is None else policy(obs)
+        if held == 0:
+            action = policy(obs)
         obs, reward, terminated, truncated, info = env.step(action)
-        step += 1
+        held = (held + 1) % action_repeat
+        before, step = step, step + int(info.get("steps", 1))
         total += float(reward)
         costs.append(float(info["cost"]))
         points.append(task.position)
         success = bool(info.get("success", False))
-        done = terminated or truncated or step == max_steps
-        if done or (film_only and step % every == 0):
-            frames.append(frame())
-    if path is not None and film_only:
-        real_time = env.metadata.get("render_fps", 25) / every
-        save_animation(frames, path, fps or real_time)
-    elif path is not None:
-        save_png(frames[-1], path)
-    return frames
+        done = terminated or truncated or (max_steps is not None and step >= max_steps)
+        if done or (every is not None and step // every > before // every):
+            yield frame()
