@@ -40,11 +40,11 @@ class DDPG(Agent):
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        units: of reward and cost inside; paper: task (default "task")
+        units: of reward and cost inside; paper: task (default "measured")
         action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
             elsewhere 1 (default None)
         sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
-        sharpening_for: Q_C alone, or every network (default "critic")
+        sharpening_for: networks that see those (default "all")
         observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
@@ -53,7 +53,13 @@ class DDPG(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
         n_step: steps of reward in a target (default 1)
+        reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
+        layer_norm: of which critics; paper: none (default "reward")
+        actor_every: updates of the critics for one of the actor (default 1)
+        actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0 (default 0.0)
     """
 
@@ -72,10 +78,10 @@ class DDPG(Agent):
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
-        units: Literal["task", "measured"] = "task",
+        units: Literal["measured", "task"] = "measured",
         action_repeat: int | None = None,
         sharpening: float = 8.0,
-        sharpening_for: Literal["critic", "all"] = "critic",
+        sharpening_for: Literal["all", "critic"] = "all",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -83,7 +89,13 @@ class DDPG(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
+        noise_half_life: float = 8000.0,
         n_step: int = 1,
+        reward_critics: Literal[1, 2] = 1,
+        layer_norm: Literal["reward", "all", "none"] = "reward",
+        actor_every: int = 1,
+        actor_pull: float = 0.0,
+        target_noise: float = 0.0,
         costly_share: float = 0.0,
     ) -> None: ...
 
@@ -105,11 +117,11 @@ class PIDLag(Agent):
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        units: of reward and cost inside; paper: task (default "task")
+        units: of reward and cost inside; paper: task (default "measured")
         action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
             elsewhere 1 (default None)
         sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
-        sharpening_for: Q_C alone, or every network (default "critic")
+        sharpening_for: networks that see those (default "all")
         observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
@@ -118,7 +130,13 @@ class PIDLag(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
         n_step: steps of reward in a target (default 1)
+        reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
+        layer_norm: of which critics; paper: none (default "reward")
+        actor_every: updates of the critics for one of the actor (default 1)
+        actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0; paper: 0
             (default 0.25)
         safety_critics: networks of Q_C; of two, the larger value is the target (default 1)
@@ -129,15 +147,15 @@ class PIDLag(Agent):
         safety_tau: rate at which the target of Q_C follows (default 0.005)
         safety_n_step: steps of cost in a target; paper: 1 (default 5)
         sharpening_gain: factor of all other inputs of Q_C, if there is sharpening (default 0.3)
-        multiplier_rule: printed: in units of cost (default "printed")
+        multiplier_rule: printed: in units of cost (default "relative")
         kp: gain of the smoothed cost above the limit (default 0.05)
-        ki: gain of its integral, per episode (printed) or per decision (default 0.001)
+        ki: gain of its integral, per episode (printed) or per decision (default 2e-05)
         kd: gain of the rise of the smoothed cost (default 0.01)
         p_smoothing: weight of the old average; its authors' code (default 0.95)
         d_smoothing: the same for the derivative; its authors' code (default 0.95)
         derivative_delay: episodes over which the rise is taken; its authors' code (default 10)
         integral_max: largest integral (default 100.0)
-        multiplier_init: integral at the start (default 0.0)
+        multiplier_init: integral at the start (default 0.05)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default True)
     """
 
@@ -155,10 +173,10 @@ class PIDLag(Agent):
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
-        units: Literal["task", "measured"] = "task",
+        units: Literal["measured", "task"] = "measured",
         action_repeat: int | None = None,
         sharpening: float = 8.0,
-        sharpening_for: Literal["critic", "all"] = "critic",
+        sharpening_for: Literal["all", "critic"] = "all",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -166,7 +184,13 @@ class PIDLag(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
+        noise_half_life: float = 8000.0,
         n_step: int = 1,
+        reward_critics: Literal[1, 2] = 1,
+        layer_norm: Literal["reward", "all", "none"] = "reward",
+        actor_every: int = 1,
+        actor_pull: float = 0.0,
+        target_noise: float = 0.0,
         costly_share: float = 0.25,
         safety_critics: Literal[1, 2] = 1,
         safety_value: Literal["max", "mean"] = "max",
@@ -176,15 +200,15 @@ class PIDLag(Agent):
         safety_tau: float = 0.005,
         safety_n_step: int = 5,
         sharpening_gain: float = 0.3,
-        multiplier_rule: Literal["printed", "relative"] = "printed",
+        multiplier_rule: Literal["relative", "printed"] = "relative",
         kp: float = 0.05,
-        ki: float = 0.001,
+        ki: float = 2e-05,
         kd: float = 0.01,
         p_smoothing: float = 0.95,
         d_smoothing: float = 0.95,
         derivative_delay: int = 10,
         integral_max: float = 100.0,
-        multiplier_init: float = 0.0,
+        multiplier_init: float = 0.05,
         rescale_actor_loss: bool = True,
     ) -> None: ...
 
@@ -206,11 +230,11 @@ class CPO(Agent):
         batch_size: samples per step of the value regression (default 128)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        units: of reward and cost inside; paper: task (default "task")
+        units: of reward and cost inside; paper: task (default "measured")
         action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
             elsewhere 1 (default None)
         sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
-        sharpening_for: Q_C alone, or every network (default "critic")
+        sharpening_for: networks that see those (default "all")
         observation_scaling: by mean and spread; paper: none (default "running")
         rollout_steps: environment steps between two updates, over all environments (default 8000)
         rollout_envs: environments stepped together (default 8)
@@ -240,10 +264,10 @@ class CPO(Agent):
         critic_lr: float = 0.001,
         batch_size: int = 128,
         cost_limit: float | None = None,
-        units: Literal["task", "measured"] = "task",
+        units: Literal["measured", "task"] = "measured",
         action_repeat: int | None = None,
         sharpening: float = 8.0,
-        sharpening_for: Literal["critic", "all"] = "critic",
+        sharpening_for: Literal["all", "critic"] = "all",
         observation_scaling: Literal["running", "none"] = "running",
         rollout_steps: int = 8000,
         rollout_envs: int = 8,
@@ -277,11 +301,11 @@ class RCPO(Agent):
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        units: of reward and cost inside; paper: task (default "task")
+        units: of reward and cost inside; paper: task (default "measured")
         action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
             elsewhere 1 (default None)
         sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
-        sharpening_for: Q_C alone, or every network (default "critic")
+        sharpening_for: networks that see those (default "all")
         observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
@@ -290,12 +314,17 @@ class RCPO(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
         n_step: steps of reward in a target (default 1)
+        reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
+        layer_norm: of which critics; paper: none (default "reward")
+        actor_every: updates of the critics for one of the actor (default 1)
+        actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0 (default 0.0)
-        multiplier_rule: printed: Eq. 7 (default "printed")
-        multiplier_init: first weight of the cost in the reward; its paper's (default 0.0)
-        multiplier_lr: step per episode and cost, or per decision and relative excess
-            (default 0.001)
+        multiplier_rule: printed: Eq. 7 (default "relative")
+        multiplier_init: first multiplier; paper: 1 (default 0.05)
+        multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
         multiplier_max: largest multiplier (default 100.0)
     """
@@ -314,10 +343,10 @@ class RCPO(Agent):
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
-        units: Literal["task", "measured"] = "task",
+        units: Literal["measured", "task"] = "measured",
         action_repeat: int | None = None,
         sharpening: float = 8.0,
-        sharpening_for: Literal["critic", "all"] = "critic",
+        sharpening_for: Literal["all", "critic"] = "all",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -325,11 +354,17 @@ class RCPO(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
+        noise_half_life: float = 8000.0,
         n_step: int = 1,
+        reward_critics: Literal[1, 2] = 1,
+        layer_norm: Literal["reward", "all", "none"] = "reward",
+        actor_every: int = 1,
+        actor_pull: float = 0.0,
+        target_noise: float = 0.0,
         costly_share: float = 0.0,
-        multiplier_rule: Literal["printed", "relative"] = "printed",
-        multiplier_init: float = 0.0,
-        multiplier_lr: float = 0.001,
+        multiplier_rule: Literal["relative", "printed"] = "relative",
+        multiplier_init: float = 0.05,
+        multiplier_lr: float = 0.0001,
         multiplier_smoothing: float = 0.95,
         multiplier_max: float = 100.0,
     ) -> None: ...
@@ -352,11 +387,11 @@ class SC(Agent):
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        units: of reward and cost inside; paper: task (default "task")
+        units: of reward and cost inside; paper: task (default "measured")
         action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
             elsewhere 1 (default None)
         sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
-        sharpening_for: Q_C alone, or every network (default "critic")
+        sharpening_for: networks that see those (default "all")
         observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
@@ -365,7 +400,13 @@ class SC(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
         n_step: steps of reward in a target (default 1)
+        reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
+        layer_norm: of which critics; paper: none (default "reward")
+        actor_every: updates of the critics for one of the actor (default 1)
+        actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0; paper: 0
             (default 0.25)
         safety_critics: networks of Q_C; of two, the larger value is the target (default 1)
@@ -380,16 +421,17 @@ class SC(Agent):
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
-        multiplier_rule: printed: Eq. 7 (default "printed")
-        multiplier_init: first multiplier; paper: 1 (default 0.5)
-        multiplier_lr: step per episode and cost, or per decision and relative excess
-            (default 0.001)
+        multiplier_rule: printed: Eq. 7 (default "relative")
+        multiplier_init: first multiplier; paper: 1 (default 0.05)
+        multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
         multiplier_max: largest multiplier (default 100.0)
-        tolerance: Q_C above which an action is screened; paper: 0.3 (default 3.0)
-        tolerance_in: unit of the tolerance; paper: cost (default "cost")
+        tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
+        tolerance_in: what is left of the limit; paper: cost (default "budget")
+        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
+        screen_choice: best Q_R within; paper: least Q_C (default "reward")
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
-        screen_from: near the action, or over the box (default "ou")
+        screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
         screen: False switches the screen off (default True)
     """
@@ -408,10 +450,10 @@ class SC(Agent):
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
-        units: Literal["task", "measured"] = "task",
+        units: Literal["measured", "task"] = "measured",
         action_repeat: int | None = None,
         sharpening: float = 8.0,
-        sharpening_for: Literal["critic", "all"] = "critic",
+        sharpening_for: Literal["all", "critic"] = "all",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -419,7 +461,13 @@ class SC(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
+        noise_half_life: float = 8000.0,
         n_step: int = 1,
+        reward_critics: Literal[1, 2] = 1,
+        layer_norm: Literal["reward", "all", "none"] = "reward",
+        actor_every: int = 1,
+        actor_pull: float = 0.0,
+        target_noise: float = 0.0,
         costly_share: float = 0.25,
         safety_critics: Literal[1, 2] = 1,
         safety_value: Literal["max", "mean"] = "max",
@@ -432,15 +480,17 @@ class SC(Agent):
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
-        multiplier_rule: Literal["printed", "relative"] = "printed",
-        multiplier_init: float = 0.5,
-        multiplier_lr: float = 0.001,
+        multiplier_rule: Literal["relative", "printed"] = "relative",
+        multiplier_init: float = 0.05,
+        multiplier_lr: float = 0.0001,
         multiplier_smoothing: float = 0.95,
         multiplier_max: float = 100.0,
-        tolerance: float = 3.0,
-        tolerance_in: Literal["cost", "limits"] = "cost",
+        tolerance: float = 1.0,
+        tolerance_in: Literal["budget", "cost"] = "budget",
+        tolerance_least: float = 0.1,
+        screen_choice: Literal["reward", "cost"] = "reward",
         screen_candidates: int = 16,
-        screen_from: Literal["ou", "uniform"] = "ou",
+        screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
         screen: bool = True,
     ) -> None: ...
@@ -463,11 +513,11 @@ class CSC(Agent):
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        units: of reward and cost inside; paper: task (default "task")
+        units: of reward and cost inside; paper: task (default "measured")
         action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
             elsewhere 1 (default None)
         sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
-        sharpening_for: Q_C alone, or every network (default "critic")
+        sharpening_for: networks that see those (default "all")
         observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
@@ -476,7 +526,13 @@ class CSC(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
         n_step: steps of reward in a target (default 1)
+        reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
+        layer_norm: of which critics; paper: none (default "reward")
+        actor_every: updates of the critics for one of the actor (default 1)
+        actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0; paper: 0
             (default 0.25)
         safety_critics: networks of Q_C; of two, the larger value is the target (default 1)
@@ -491,10 +547,9 @@ class CSC(Agent):
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
-        multiplier_rule: printed: Eq. 7 (default "printed")
-        multiplier_init: first multiplier; paper: 1 (default 0.5)
-        multiplier_lr: step per episode and cost, or per decision and relative excess
-            (default 0.001)
+        multiplier_rule: printed: Eq. 7 (default "relative")
+        multiplier_init: first multiplier; paper: 1 (default 0.05)
+        multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
         multiplier_max: largest multiplier (default 100.0)
         conservative_form: form of the margin; paper: printed (default "band")
@@ -507,10 +562,12 @@ class CSC(Agent):
         alternatives_from: box, or near the policy (default "policy")
         alternatives_spread: spread of the noise around the policy, for "policy" (default 0.2)
         sigma_epsilon: eps beside sigma; the paper gives no value (default 0.01)
-        tolerance: Q_C above which an action is screened; paper: 0.3 (default 3.0)
-        tolerance_in: unit of the tolerance; paper: cost (default "cost")
+        tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
+        tolerance_in: what is left of the limit; paper: cost (default "budget")
+        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
+        screen_choice: best Q_R within; paper: least Q_C (default "reward")
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
-        screen_from: near the action, or over the box (default "ou")
+        screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
         conservative: False switches the conservatism off (default True)
         screen: False switches the screen off (default True)
@@ -530,10 +587,10 @@ class CSC(Agent):
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
-        units: Literal["task", "measured"] = "task",
+        units: Literal["measured", "task"] = "measured",
         action_repeat: int | None = None,
         sharpening: float = 8.0,
-        sharpening_for: Literal["critic", "all"] = "critic",
+        sharpening_for: Literal["all", "critic"] = "all",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -541,7 +598,13 @@ class CSC(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
+        noise_half_life: float = 8000.0,
         n_step: int = 1,
+        reward_critics: Literal[1, 2] = 1,
+        layer_norm: Literal["reward", "all", "none"] = "reward",
+        actor_every: int = 1,
+        actor_pull: float = 0.0,
+        target_noise: float = 0.0,
         costly_share: float = 0.25,
         safety_critics: Literal[1, 2] = 1,
         safety_value: Literal["max", "mean"] = "max",
@@ -554,9 +617,9 @@ class CSC(Agent):
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
-        multiplier_rule: Literal["printed", "relative"] = "printed",
-        multiplier_init: float = 0.5,
-        multiplier_lr: float = 0.001,
+        multiplier_rule: Literal["relative", "printed"] = "relative",
+        multiplier_init: float = 0.05,
+        multiplier_lr: float = 0.0001,
         multiplier_smoothing: float = 0.95,
         multiplier_max: float = 100.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
@@ -568,10 +631,12 @@ class CSC(Agent):
         alternatives_from: Literal["uniform", "policy"] = "policy",
         alternatives_spread: float = 0.2,
         sigma_epsilon: float = 0.01,
-        tolerance: float = 3.0,
-        tolerance_in: Literal["cost", "limits"] = "cost",
+        tolerance: float = 1.0,
+        tolerance_in: Literal["budget", "cost"] = "budget",
+        tolerance_least: float = 0.1,
+        screen_choice: Literal["reward", "cost"] = "reward",
         screen_candidates: int = 16,
-        screen_from: Literal["ou", "uniform"] = "ou",
+        screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
         conservative: bool = True,
         screen: bool = True,
@@ -595,11 +660,11 @@ class USCNR(Agent):
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        units: of reward and cost inside; paper: task (default "task")
+        units: of reward and cost inside; paper: task (default "measured")
         action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
             elsewhere 1 (default None)
         sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
-        sharpening_for: Q_C alone, or every network (default "critic")
+        sharpening_for: networks that see those (default "all")
         observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
@@ -608,7 +673,13 @@ class USCNR(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
         n_step: steps of reward in a target (default 1)
+        reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
+        layer_norm: of which critics; paper: none (default "reward")
+        actor_every: updates of the critics for one of the actor (default 1)
+        actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0; paper: 0
             (default 0.25)
         safety_critics: networks of Q_C; of two, the larger value is the target (default 1)
@@ -623,10 +694,9 @@ class USCNR(Agent):
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
-        multiplier_rule: printed: Eq. 7 (default "printed")
-        multiplier_init: first multiplier; paper: 1 (default 0.5)
-        multiplier_lr: step per episode and cost, or per decision and relative excess
-            (default 0.001)
+        multiplier_rule: printed: Eq. 7 (default "relative")
+        multiplier_init: first multiplier; paper: 1 (default 0.05)
+        multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
         multiplier_max: largest multiplier (default 100.0)
         conservative_form: form of the margin; paper: printed (default "band")
@@ -645,10 +715,12 @@ class USCNR(Agent):
         curvature_decay: decay of the running curvature, per update (default 0.999)
         curvature_every: updates between two batches added to the curvature (default 4)
         curvature_refresh: updates between two factorisations of the curvature (default 50)
-        tolerance: Q_C above which an action is screened; paper: 0.3 (default 3.0)
-        tolerance_in: unit of the tolerance; paper: cost (default "cost")
+        tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
+        tolerance_in: what is left of the limit; paper: cost (default "budget")
+        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
+        screen_choice: best Q_R within; paper: least Q_C (default "reward")
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
-        screen_from: near the action, or over the box (default "ou")
+        screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
         conservative: False switches the conservatism off (default True)
         influence: False switches the influence off (default True)
@@ -669,10 +741,10 @@ class USCNR(Agent):
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
-        units: Literal["task", "measured"] = "task",
+        units: Literal["measured", "task"] = "measured",
         action_repeat: int | None = None,
         sharpening: float = 8.0,
-        sharpening_for: Literal["critic", "all"] = "critic",
+        sharpening_for: Literal["all", "critic"] = "all",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -680,7 +752,13 @@ class USCNR(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
+        noise_half_life: float = 8000.0,
         n_step: int = 1,
+        reward_critics: Literal[1, 2] = 1,
+        layer_norm: Literal["reward", "all", "none"] = "reward",
+        actor_every: int = 1,
+        actor_pull: float = 0.0,
+        target_noise: float = 0.0,
         costly_share: float = 0.25,
         safety_critics: Literal[1, 2] = 1,
         safety_value: Literal["max", "mean"] = "max",
@@ -693,9 +771,9 @@ class USCNR(Agent):
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
-        multiplier_rule: Literal["printed", "relative"] = "printed",
-        multiplier_init: float = 0.5,
-        multiplier_lr: float = 0.001,
+        multiplier_rule: Literal["relative", "printed"] = "relative",
+        multiplier_init: float = 0.05,
+        multiplier_lr: float = 0.0001,
         multiplier_smoothing: float = 0.95,
         multiplier_max: float = 100.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
@@ -713,10 +791,12 @@ class USCNR(Agent):
         curvature_decay: float = 0.999,
         curvature_every: int = 4,
         curvature_refresh: int = 50,
-        tolerance: float = 3.0,
-        tolerance_in: Literal["cost", "limits"] = "cost",
+        tolerance: float = 1.0,
+        tolerance_in: Literal["budget", "cost"] = "budget",
+        tolerance_least: float = 0.1,
+        screen_choice: Literal["reward", "cost"] = "reward",
         screen_candidates: int = 16,
-        screen_from: Literal["ou", "uniform"] = "ou",
+        screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
         conservative: bool = True,
         influence: bool = True,
@@ -741,11 +821,11 @@ class USC(Agent):
         batch_size: samples per update (default 64)
         cost_limit: budget: undiscounted cost of an episode; None: the task's, elsewhere 1.0
             (default None)
-        units: of reward and cost inside; paper: task (default "task")
+        units: of reward and cost inside; paper: task (default "measured")
         action_repeat: environment steps for which an action is held; paper: 1; None: the task's,
             elsewhere 1 (default None)
         sharpening: power of inputs that are a closeness (lidars); paper: 1, none (default 8.0)
-        sharpening_for: Q_C alone, or every network (default "critic")
+        sharpening_for: networks that see those (default "all")
         observation_scaling: by mean and spread; paper: none (default "running")
         tau: rate at which target networks follow (default 0.005)
         buffer_size: transitions in the replay buffer (default 200000)
@@ -754,7 +834,13 @@ class USC(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
         n_step: steps of reward in a target (default 1)
+        reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
+        layer_norm: of which critics; paper: none (default "reward")
+        actor_every: updates of the critics for one of the actor (default 1)
+        actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0; paper: 0
             (default 0.25)
         safety_critics: networks of Q_C; of two, the larger value is the target (default 1)
@@ -769,10 +855,9 @@ class USC(Agent):
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
-        multiplier_rule: printed: Eq. 7 (default "printed")
-        multiplier_init: first multiplier; paper: 1 (default 0.5)
-        multiplier_lr: step per episode and cost, or per decision and relative excess
-            (default 0.001)
+        multiplier_rule: printed: Eq. 7 (default "relative")
+        multiplier_init: first multiplier; paper: 1 (default 0.05)
+        multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
         multiplier_max: largest multiplier (default 100.0)
         conservative_form: form of the margin; paper: printed (default "band")
@@ -801,10 +886,12 @@ class USC(Agent):
         refine_confident: leave out neighbours that are among the n uncertain samples (default True)
         refine_block: rows searched for neighbours: a random block of the replay (default 256)
         refine_reach: rows on either side of the sample, searched as well (default 8)
-        tolerance: Q_C above which an action is screened; paper: 0.3 (default 3.0)
-        tolerance_in: unit of the tolerance; paper: cost (default "cost")
+        tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
+        tolerance_in: what is left of the limit; paper: cost (default "budget")
+        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
+        screen_choice: best Q_R within; paper: least Q_C (default "reward")
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
-        screen_from: near the action, or over the box (default "ou")
+        screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
         conservative: False switches the conservatism off (default True)
         influence: False switches the influence off (default True)
@@ -826,10 +913,10 @@ class USC(Agent):
         critic_lr: float = 0.001,
         batch_size: int = 64,
         cost_limit: float | None = None,
-        units: Literal["task", "measured"] = "task",
+        units: Literal["measured", "task"] = "measured",
         action_repeat: int | None = None,
         sharpening: float = 8.0,
-        sharpening_for: Literal["critic", "all"] = "critic",
+        sharpening_for: Literal["all", "critic"] = "all",
         observation_scaling: Literal["running", "none"] = "running",
         tau: float = 0.005,
         buffer_size: int = 200000,
@@ -837,7 +924,13 @@ class USC(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
+        noise_half_life: float = 8000.0,
         n_step: int = 1,
+        reward_critics: Literal[1, 2] = 1,
+        layer_norm: Literal["reward", "all", "none"] = "reward",
+        actor_every: int = 1,
+        actor_pull: float = 0.0,
+        target_noise: float = 0.0,
         costly_share: float = 0.25,
         safety_critics: Literal[1, 2] = 1,
         safety_value: Literal["max", "mean"] = "max",
@@ -850,9 +943,9 @@ class USC(Agent):
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
-        multiplier_rule: Literal["printed", "relative"] = "printed",
-        multiplier_init: float = 0.5,
-        multiplier_lr: float = 0.001,
+        multiplier_rule: Literal["relative", "printed"] = "relative",
+        multiplier_init: float = 0.05,
+        multiplier_lr: float = 0.0001,
         multiplier_smoothing: float = 0.95,
         multiplier_max: float = 100.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
@@ -880,10 +973,12 @@ class USC(Agent):
         refine_confident: bool = True,
         refine_block: int = 256,
         refine_reach: int = 8,
-        tolerance: float = 3.0,
-        tolerance_in: Literal["cost", "limits"] = "cost",
+        tolerance: float = 1.0,
+        tolerance_in: Literal["budget", "cost"] = "budget",
+        tolerance_least: float = 0.1,
+        screen_choice: Literal["reward", "cost"] = "reward",
         screen_candidates: int = 16,
-        screen_from: Literal["ou", "uniform"] = "ou",
+        screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
         conservative: bool = True,
         influence: bool = True,

@@ -63,7 +63,12 @@ PAPER_INPUTS: dict[str, Any] = {
     "sharpening": 1.0,
     "action_repeat": 1,
 }
-PAPER: dict[str, Any] = PAPER_INPUTS | {"actor_lr": 2e-3, "costly_share": 0.0}
+PAPER: dict[str, Any] = PAPER_INPUTS | {
+    "actor_lr": 2e-3,
+    "costly_share": 0.0,
+    "noise_half_life": 0.0,
+    "layer_norm": "none",
+}
 PRINTED_MULTIPLIER: dict[str, Any] = {"multiplier_rule": "printed", "multiplier_lr": 1e-3}
 PAPER_CRITIC: dict[str, Any] = PAPER | {
     "safety_critics": 1,
@@ -91,7 +96,13 @@ PAPER_PARTS: dict[str, dict[str, Any]] = {
     },
     "influence": {"reference": "batch", "damping": 1e-6},
     "refinement": {"refine_target": "cost", "refine_clip": 0.0},
-    "screen": {"tolerance": 0.3, "tolerance_in": "cost", "screen_from": "ou", "screen_spread": 0.2},
+    "screen": {
+        "tolerance": 0.3,
+        "tolerance_in": "cost",
+        "screen_choice": "cost",
+        "screen_from": "ou",
+        "screen_spread": 0.2,
+    },
 }
 
 
@@ -147,7 +158,7 @@ _TABLE = (
         "regression of the discounted cost; a PID controller moves the multiplier",
         agent="safecritic.agents.pid_lag",
         settings="PIDLagSettings",
-        paper=PAPER_CRITIC | {"multiplier_rule": "printed", "ki": 1e-3},
+        paper=PAPER_CRITIC | {"multiplier_rule": "printed", "ki": 1e-3, "multiplier_init": 0.0},
         style=Style("#56b4e9", "dashdot", "square"),
     ),
     Method(

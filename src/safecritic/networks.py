@@ -1,5 +1,7 @@
 """Multilayer perceptrons as plain pytrees: a tuple of layers `{"w": ..., "b": ...}`.
 
+A layer with a gain "g" besides is normalised: its sums have mean 0 and variance 1 over the units.
+
 Several networks of one shape are a tuple of them, not one stacked array: XLA's batched product is
 several times slower on CPU than one product after another. Relu between layers, or as given.
 """
@@ -22,10 +24,16 @@ Activation = Callable[[jax.Array], jax.Array]
 Product = Callable[[jax.Array, jax.Array], jax.Array]
 Tree = TypeVar("Tree")  # one network or several
 
+NORM_EPSILON = 1e-5
 
-@partial(jax.jit, static_argnames=("sizes", "members", "final"))
+
+@partial(jax.jit, static_argnames=("sizes", "members", "final", "normalise"))
 def init_members(
-    key: jax.Array, sizes: tuple[int, ...], members: int, final: float = 3e-3
+    key: jax.Array,
+    sizes: tuple[int, ...],
+    members: int,
+    final: float = 3e-3,
+    normalise: bool = False,
 ) -> Members:
     """Return several networks with DDPG's first weights.
 
@@ -44,6 +52,8 @@ def init_members(
             done += rows * n_out
             layer = layer * (final if len(params) == len(shapes) - 1 else (rows - 1) ** -0.5)
             params.append({"w": layer[:-1], "b": layer[-1]})
+            if normalise and len(params) < len(shapes):
+                params[-1]["g"] = jnp.ones(n_out, jnp.float32)
         return tuple(params)
 
     return tuple(layers(drawn[m]) for m in range(members))
@@ -52,6 +62,15 @@ def init_members(
 def init(key: jax.Array, sizes: tuple[int, ...], final: float = 3e-3) -> Params:
     """Return one network with DDPG's first weights."""
     return init_members(key, sizes, 1, final)[0]
+
+
+def shift(sums: jax.Array, layer: dict[str, jax.Array]) -> jax.Array:
+    """Return a layer's sums (..., out) with its bias, normalised if it has a gain."""
+    if "g" in layer:
+        mean = sums.mean(axis=-1, keepdims=True)
+        var = ((sums - mean) ** 2).mean(axis=-1, keepdims=True)
+        sums = (sums - mean) * jax.lax.rsqrt(var + NORM_EPSILON) * layer["g"]
+    return sums + layer["b"]
 
 
 def forward_inputs(
@@ -63,7 +82,7 @@ def forward_inputs(
     """Return the output for `x` (B, in) and the inputs of every layer."""
     inputs = [x]
     for layer in params[:-1]:
-        x = activation(product(x, layer["w"]) + layer["b"])
+        x = activation(shift(product(x, layer["w"]), layer))
         inputs.append(x)
     return x @ params[-1]["w"] + params[-1]["b"], tuple(inputs)
 
@@ -83,9 +102,14 @@ def actor(params: Params, obs: jax.Array) -> jax.Array:
     return jnp.tanh(forward(params, obs))
 
 
+def saturation(params: Params, obs: jax.Array) -> jax.Array:
+    """Return how far into the tanh an actor's actions are: the mean square of what it is given."""
+    return jnp.mean(jnp.sum(forward(params, obs) ** 2, axis=-1))
+
+
 def critic(params: Params, obs: jax.Array, action: jax.Array) -> jax.Array:
     """Return raw values (B,) of observations and actions."""
-    hidden = jax.nn.relu(dense_joint(obs, action, params[0]["w"]) + params[0]["b"])
+    hidden = jax.nn.relu(shift(dense_joint(obs, action, params[0]["w"]), params[0]))
     return forward(params[1:], hidden)[..., 0]
 
 

@@ -347,7 +347,7 @@ def init(key: jax.Array, spec: EnvSpec, config: CPOSettings) -> CPOState:
 
 
 def act(
-    state: CPOState, obs: jax.Array, config: CPOSettings, explore: bool
+    state: CPOState, obs: jax.Array, spent: jax.Array, config: CPOSettings, explore: bool
 ) -> tuple[jax.Array, Carry, Metrics]:
     """Return the action (A,) for one observation: the mean, or a draw."""
     action = policy(state, obs[None], config)[0]

@@ -25,9 +25,12 @@ from safecritic.agents.interface import Carry, EnvSpec, Metrics
 from safecritic.agents.scaling import Scaler, Units
 from safecritic.agents.settings import OffPolicySettings
 from safecritic.critics import bellman
-from safecritic.networks import Params
+from safecritic.networks import Members, Params
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch, Transition
+
+LEAST_NOISE = 0.05  # share of the exploration noise that stays
+SMOOTHING_CLIP = 2.5  # largest smoothing noise, in its spreads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +40,9 @@ class DDPGSettings(OffPolicySettings):
 
 class DDPGState(NamedTuple):
     actor: Params
-    reward: Params
+    reward: Members
     target_actor: Params
-    target_reward: Params
+    target_reward: Members
     actor_opt: Any
     reward_opt: Any
     scaler: Scaler
@@ -50,30 +53,70 @@ class DDPGState(NamedTuple):
 
 
 def reward_loss(
-    params: Params, obs: jax.Array, action: jax.Array, targets: jax.Array
+    members: Members, obs: jax.Array, action: jax.Array, targets: jax.Array
 ) -> tuple[jax.Array, Metrics]:
-    q = networks.critic(params, obs, action)
+    q = networks.critics(members, obs, action)
     value = bellman.loss(q, targets)
     return value, {"reward/loss": value, "reward/q_mean": q.mean()}
 
 
-def actor_loss(params: Params, reward: Params, obs: jax.Array) -> tuple[jax.Array, Metrics]:
-    value = -networks.critic(reward, obs, networks.actor(params, obs)).mean()
+def q_reward(members: Members, obs: jax.Array, action: jax.Array) -> jax.Array:
+    """Return the Q_R (B,) that the actor climbs: the first network's."""
+    return networks.critic(members[0], obs, action)
+
+
+def actor_loss(params: Params, reward: Members, obs: jax.Array) -> tuple[jax.Array, Metrics]:
+    value = -q_reward(reward, obs, networks.actor(params, obs)).mean()
     return value, {"actor/loss": value}
 
 
-def reward_step(state: Any, batch: Batch, config: OffPolicySettings) -> tuple[Params, Any, Metrics]:
+def smoothed(action: jax.Array, key: jax.Array, spread: float) -> jax.Array:
+    """Return actions with clipped noise (TD3), so that a target does not sit on a narrow peak."""
+    if spread == 0:
+        return action
+    noise = spread * jax.random.normal(key, action.shape, jnp.float32)
+    most = SMOOTHING_CLIP * spread
+    return jnp.clip(action + jnp.clip(noise, -most, most), -1.0, 1.0)
+
+
+def reward_step(
+    state: Any, batch: Batch, config: OffPolicySettings
+) -> tuple[Members, Any, Metrics]:
     """Take one step of Adam on the reward critic of any state that has DDPG's parts."""
     obs = scaling.inputs(state.scaler, batch.obs, config)
     next_obs = scaling.inputs(state.scaler, batch.next_obs, config)
     next_action = networks.actor(state.target_actor, next_obs)
-    q_next = networks.critic(state.target_reward, next_obs, next_action)
+    next_action = smoothed(next_action, jax.random.fold_in(state.key, 1), config.target_noise)
+    q_next = networks.critics(state.target_reward, next_obs, next_action).min(axis=0)
     targets = bellman.target(batch.reward, batch.discount, q_next)
     gradient, metrics = jax.grad(reward_loss, has_aux=True)(
         state.reward, obs, batch.action, targets
     )
     reward, opt = networks.adam_step(state.reward, gradient, state.reward_opt, config.critic_lr)
     return reward, opt, metrics
+
+
+def actor_step(
+    state: Any, loss: Any, arguments: tuple[Any, ...], obs: jax.Array, config: OffPolicySettings
+) -> tuple[Params, Any, Metrics]:
+    """Take a step of Adam on the actor's loss, in every `actor_every`-th update."""
+
+    def whole(params: Params) -> tuple[jax.Array, Metrics]:
+        value, metrics = loss(params, *arguments)
+        if config.actor_pull == 0:
+            return value, metrics
+        return value + config.actor_pull * networks.saturation(params, obs), metrics
+
+    def step() -> tuple[Params, Any, Metrics]:
+        gradient, metrics = jax.grad(whole, has_aux=True)(state.actor)
+        return *networks.adam_step(state.actor, gradient, state.actor_opt, config.actor_lr), metrics
+
+    def stay() -> tuple[Params, Any, Metrics]:
+        return state.actor, state.actor_opt, whole(state.actor)[1]
+
+    if config.actor_every == 1:
+        return step()
+    return jax.lax.cond(state.step % config.actor_every == 0, step, stay)
 
 
 def update(state: Any, batch: Batch, config: OffPolicySettings) -> tuple[Any, Metrics]:
@@ -89,8 +132,7 @@ def update_in_units(
     obs = scaling.inputs(state.scaler, batch.obs, config)
     reward, reward_opt, reward_metrics = reward_step(state, batch, config)
 
-    gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(state.actor, reward, obs)
-    actor, actor_opt = networks.adam_step(state.actor, gradient, state.actor_opt, config.actor_lr)
+    actor, actor_opt, actor_metrics = actor_step(state, actor_loss, (reward, obs), obs, config)
 
     state = state._replace(
         actor=actor,
@@ -108,7 +150,10 @@ def init(key: jax.Array, spec: EnvSpec, config: OffPolicySettings) -> DDPGState:
     key, key_actor, key_reward = jax.random.split(key, 3)
     size = scaling.input_size(spec, config)
     actor = networks.init(key_actor, (size, *config.hidden, spec.action_dim))
-    reward = networks.init(key_reward, (size + spec.action_dim, *config.hidden, 1))
+    joint = (size + spec.action_dim, *config.hidden, 1)
+    reward = networks.init_members(
+        key_reward, joint, config.reward_critics, normalise=config.layer_norm != "none"
+    )
     return DDPGState(
         actor=actor,
         reward=reward,
@@ -126,15 +171,23 @@ def init(key: jax.Array, spec: EnvSpec, config: OffPolicySettings) -> DDPGState:
 
 
 def act(
-    state: Any, obs: jax.Array, config: OffPolicySettings, explore: bool
+    state: Any, obs: jax.Array, spent: jax.Array, config: OffPolicySettings, explore: bool
 ) -> tuple[jax.Array, Carry, Metrics]:
     """Return the action (A,) for one observation, and the parts of the state it changes."""
     action = policy(state, obs[None], config)[0]
     if not explore:
         return action, {"key": state.key, "noise": state.noise}, {}
     key, key_noise = jax.random.split(state.key)
-    noise = ornstein_uhlenbeck(state.noise, key_noise, config.noise_sigma, config.noise_theta)
+    noise = ornstein_uhlenbeck(state.noise, key_noise, spread(state, config), config.noise_theta)
     return jnp.clip(action + noise, -1.0, 1.0), {"key": key, "noise": noise}, {}
+
+
+def spread(state: Any, config: OffPolicySettings) -> jax.Array | float:
+    """Return the spread of the exploration noise, which halves every `noise_half_life` updates."""
+    if config.noise_half_life == 0:
+        return config.noise_sigma
+    share = 0.5 ** (state.step.astype(jnp.float32) / config.noise_half_life)
+    return config.noise_sigma * jnp.maximum(share, LEAST_NOISE)
 
 
 def observe(state: Any, transition: Transition, config: OffPolicySettings) -> Any:
@@ -155,7 +208,7 @@ def values(state: Any, obs: jax.Array, action: jax.Array, config: OffPolicySetti
     """Return Q_R of observations (N, O) and actions (N, A), in the task's units."""
     sizes = scaling.unit_sizes(state.units, config)
     obs = scaling.inputs(state.scaler, obs, config)
-    return {"q_reward": sizes.reward * networks.critic(state.reward, obs, action)}
+    return {"q_reward": sizes.reward * q_reward(state.reward, obs, action)}
 
 
 def policy(state: Any, obs: jax.Array, config: OffPolicySettings) -> jax.Array:

@@ -3,15 +3,16 @@
 An agent is a module (or any object) with these functions; its state is one frozen pytree.
 
     init         key, spec, settings            -> state
-    act          state, observation (O,)        -> action (A,), carry, info
+    act          state, observation (O,), spent -> action (A,), carry, info
     update       state, batch                   -> state, metrics
     observe      state, transition              -> state with the transition in its scales
     end_episode  state, episode's cost, length  -> state, metrics
     values       state, observations, actions   -> what the agent predicts, by name
     policy       state, observations (N, O)     -> actions (N, A) without noise or screen
 
-`carry` holds the parts of the state that acting changes. `info` may have `q_cost`, `screened` and
-`changed`. An on-policy agent has no `observe` and no `end_episode`; its batch is a rollout.
+`spent` is the cost of the episode so far. `carry` holds the parts of the state that acting changes.
+`info` may have `q_cost`, `screened` and `changed`. An on-policy agent has no `observe` and no
+`end_episode`; its batch is a rollout.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Agent(Protocol):
     def init(self, key: jax.Array, spec: EnvSpec, config: Any) -> Any: ...
 
     def act(
-        self, state: Any, obs: jax.Array, config: Any, explore: bool
+        self, state: Any, obs: jax.Array, spent: jax.Array, config: Any, explore: bool
     ) -> tuple[jax.Array, Carry, Metrics]: ...
 
     def update(self, state: Any, batch: Any, config: Any) -> tuple[Any, Metrics]: ...

@@ -47,15 +47,15 @@ class PIDLagSettings(CostCriticSettings):
 
     TITLE: ClassVar[str] = "multiplier"
 
-    multiplier_rule: Literal["printed", "relative"] = "printed"  # printed: in units of cost
+    multiplier_rule: Literal["relative", "printed"] = "relative"  # printed: in units of cost
     kp: float = 0.05  # gain of the smoothed cost above the limit
-    ki: float = 1e-3  # gain of its integral, per episode (printed) or per decision
+    ki: float = 2e-5  # gain of its integral, per episode (printed) or per decision
     kd: float = 0.01  # gain of the rise of the smoothed cost
     p_smoothing: float = 0.95  # weight of the old average; its authors' code
     d_smoothing: float = 0.95  # the same for the derivative; its authors' code
     derivative_delay: int = 10  # episodes over which the rise is taken; its authors' code
     integral_max: float = 100.0  # largest integral
-    multiplier_init: float = 0.0  # integral at the start
+    multiplier_init: float = 0.05  # integral at the start
     rescale_actor_loss: bool = True  # divide the actor's loss by 1 + multiplier
 
     def check(self) -> None:
@@ -83,10 +83,10 @@ MOST_COST = 2.0  # times the limit that one episode may count for
 
 class PIDLagState(NamedTuple):
     actor: Params
-    reward: Params
+    reward: Members
     safety: Members
     target_actor: Params
-    target_reward: Params
+    target_reward: Members
     target_safety: Members
     actor_opt: Any
     reward_opt: Any
@@ -121,7 +121,7 @@ def cost_loss(
 
 def actor_loss(
     params: Params,
-    reward: Params,
+    reward: Members,
     safety: Members,
     obs: jax.Array,
     critic_obs: jax.Array,
@@ -131,7 +131,7 @@ def actor_loss(
 ) -> tuple[jax.Array, Metrics]:
     """Return (-Q_R + lam Q_C) / (1 + lam), mean over states."""
     action = networks.actor(params, obs)
-    reward_part = networks.critic(reward, obs, action).mean()
+    reward_part = ddpg.q_reward(reward, obs, action).mean()
     cost_part = cost_critic.q_cost(safety, critic_obs, action, bound, config).mean()
     value = -reward_part + lam * cost_part
     if config.rescale_actor_loss:
@@ -159,10 +159,8 @@ def update(state: PIDLagState, batch: Batch, config: PIDLagSettings) -> tuple[PI
     )
     reward, reward_opt, reward_metrics = ddpg.reward_step(state, batch, config)
 
-    slope, actor_metrics = jax.grad(actor_loss, has_aux=True)(
-        state.actor, reward, safety, obs, critic_obs, state.multiplier, bound, config
-    )
-    actor, actor_opt = networks.adam_step(state.actor, slope, state.actor_opt, config.actor_lr)
+    arguments = (reward, safety, obs, critic_obs, state.multiplier, bound, config)
+    actor, actor_opt, actor_metrics = ddpg.actor_step(state, actor_loss, arguments, obs, config)
     state = state._replace(
         actor=actor,
         reward=reward,
@@ -198,7 +196,12 @@ def end_episode(
 def init(key: jax.Array, spec: EnvSpec, config: PIDLagSettings) -> PIDLagState:
     """Return DDPG's own start from the same key, and a cost critic beside it."""
     joint = (scaling.input_size(spec, config) + spec.action_dim, *config.hidden, 1)
-    safety = networks.init_members(jax.random.fold_in(key, 1), joint, config.safety_critics)
+    safety = networks.init_members(
+        jax.random.fold_in(key, 1),
+        joint,
+        config.safety_critics,
+        normalise=config.layer_norm == "all",
+    )
     return PIDLagState(
         **ddpg.init(key, spec, config)._asdict(),
         safety=safety,
@@ -212,10 +215,10 @@ def init(key: jax.Array, spec: EnvSpec, config: PIDLagSettings) -> PIDLagState:
 
 
 def act(
-    state: PIDLagState, obs: jax.Array, config: PIDLagSettings, explore: bool
+    state: PIDLagState, obs: jax.Array, spent: jax.Array, config: PIDLagSettings, explore: bool
 ) -> tuple[jax.Array, Carry, Metrics]:
     """Return DDPG's action, and Q_C of it."""
-    action, parts, _ = ddpg.act(state, obs, config, explore)
+    action, parts, _ = ddpg.act(state, obs, spent, config, explore)
     critic_obs = critic_inputs(state, obs[None], config)
     size = scaling.unit_sizes(state.units, config).cost
     bound = state.cost_bound / size

@@ -28,7 +28,7 @@ from safecritic.critics.multiplier import (
     constraint_init,
     multiplier_step,
 )
-from safecritic.networks import Params
+from safecritic.networks import Members, Params
 from safecritic.replay import Batch
 
 __all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"]
@@ -38,14 +38,12 @@ __all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"
 class RCPOSettings(OffPolicySettings, MultiplierSettings):
     """Settings of RCPO."""
 
-    multiplier_init: float = 0.0  # first weight of the cost in the reward; its paper's
-
 
 class RCPOState(NamedTuple):
     actor: Params
-    reward: Params
+    reward: Members
     target_actor: Params
-    target_reward: Params
+    target_reward: Members
     actor_opt: Any
     reward_opt: Any
     multiplier: jax.Array

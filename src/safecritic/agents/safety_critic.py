@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import optax
 
 from safecritic import networks, replay
-from safecritic.agents import cost_critic, scaling
+from safecritic.agents import cost_critic, ddpg, scaling
 from safecritic.agents.cost_critic import (
     CostCriticSettings,
     actor_inputs,
@@ -45,7 +45,7 @@ from safecritic.agents.cost_critic import (
     q_cost,
     regression_q,
 )
-from safecritic.agents.ddpg import observe, policy, reward_step
+from safecritic.agents.ddpg import observe, policy, q_reward, reward_step
 from safecritic.agents.interface import Carry, EnvSpec, Metrics
 from safecritic.agents.scaling import Scaler, Units
 from safecritic.agents.settings import require_not_negative, require_positive
@@ -117,10 +117,10 @@ class SafetyCriticSettings(CostCriticSettings, MultiplierSettings):
 
 class SafetyCriticState(NamedTuple):
     actor: Params
-    reward: Params
+    reward: Members
     safety: Members
     target_actor: Params
-    target_reward: Params
+    target_reward: Members
     target_safety: Members
     actor_opt: Any
     reward_opt: Any
@@ -262,7 +262,8 @@ def safety_loss(
         metrics = {"safety/bellman_loss": value}
     else:
         batch = (members, critic_obs, action, alternatives, bound, config)
-        if config.conservative.conservative_gradient == "exact" or passes is None:
+        exact = config.conservative.conservative_gradient == "exact"
+        if exact or passes is None or config.layer_norm == "all":
             q, margin = alternatives_margin(*batch)
         else:
             q, margin = estimators.alternatives_margin(*batch, passes)
@@ -350,7 +351,7 @@ def update_safety(
 def actor_loss(
     params: Params,
     old: Params,
-    reward: Params,
+    reward: Members,
     safety: Members,
     obs: jax.Array,
     critic_obs: jax.Array,
@@ -363,7 +364,7 @@ def actor_loss(
     The old policy is the lagging target actor. `rescale_actor_loss` divides by 1 + lam.
     """
     action = networks.actor(params, obs)
-    reward_part = networks.critic(reward, obs, action).mean()
+    reward_part = q_reward(reward, obs, action).mean()
     cost_part = q_cost(safety, critic_obs, action, bound, config).mean()
     distance = jnp.sum((action - networks.actor(old, obs)) ** 2, axis=-1)
     kl = distance.mean() / (2.0 * config.kl_sigma**2)
@@ -380,26 +381,16 @@ def actor_loss(
 
 def actor_step(
     state: SafetyCriticState,
-    reward: Params,
+    reward: Members,
     safety: Members,
     obs: jax.Array,
     critic_obs: jax.Array,
     config: SafetyCriticSettings,
 ) -> tuple[Params, Any, Metrics]:
     """Eq. 6: one step of Adam on the actor's loss, with the critics just updated."""
-    gradient, metrics = jax.grad(actor_loss, has_aux=True)(
-        state.actor,
-        state.target_actor,
-        reward,
-        safety,
-        obs,
-        critic_obs,
-        state.multiplier,
-        state.cost_bound,
-        config,
-    )
-    actor, opt = networks.adam_step(state.actor, gradient, state.actor_opt, config.actor_lr)
-    return actor, opt, metrics
+    scales = (state.multiplier, state.cost_bound)
+    arguments = (state.target_actor, reward, safety, obs, critic_obs, *scales, config)
+    return ddpg.actor_step(state, actor_loss, arguments, obs, config)
 
 
 # Eq. 7: the multiplier
@@ -515,15 +506,22 @@ def update(
 
 
 def act(
-    state: SafetyCriticState, obs: jax.Array, config: SafetyCriticSettings, explore: bool
+    state: SafetyCriticState,
+    obs: jax.Array,
+    spent: jax.Array,
+    config: SafetyCriticSettings,
+    explore: bool,
 ) -> tuple[jax.Array, Carry, Metrics]:
-    """Return the screened action (A,) for one observation, and what acting changes."""
+    """Return the screened action (A,) for one observation, and what acting changes.
+
+    `spent` is the cost of the episode so far.
+    """
     key, key_noise, key_screen = jax.random.split(state.key, 3)
     critic_obs = critic_inputs(state, obs, config)
     action = policy(state, obs[None], config)[0]
     noise = state.noise
     if explore:
-        noise = ornstein_uhlenbeck(noise, key_noise, config.noise_sigma, config.noise_theta)
+        noise = ornstein_uhlenbeck(noise, key_noise, ddpg.spread(state, config), config.noise_theta)
         action = jnp.clip(action + noise, -1.0, 1.0)
 
     size = scaling.unit_sizes(state.units, config).cost
@@ -532,14 +530,18 @@ def act(
         here = jnp.broadcast_to(critic_obs, (len(actions), len(critic_obs)))
         return q_cost(state.safety, here, actions, state.cost_bound / size, config)
 
-    tolerance = screen_tolerance(state, size, config)
-    chosen = screening.screen(key_screen, action, cost_of, config.screen, tolerance)
+    def reward_of(actions: jax.Array) -> jax.Array:
+        here = actor_inputs(state, obs, config)
+        return q_reward(state.reward, jnp.broadcast_to(here, (len(actions), len(here))), actions)
+
+    tolerance = screen_tolerance(state, spent, size, config)
+    chosen = screening.screen(key_screen, action, cost_of, reward_of, config.screen, tolerance)
     info = {"q_cost": size * chosen.q_cost, "screened": chosen.screened, "changed": chosen.changed}
     return chosen.action, {"key": key, "noise": noise}, info
 
 
 def screen_tolerance(
-    state: SafetyCriticState, size: jax.Array, config: SafetyCriticSettings
+    state: SafetyCriticState, spent: jax.Array, size: jax.Array, config: SafetyCriticSettings
 ) -> jax.Array:
     """Return the screen's tolerance in the agent's units of cost, of which one has `size`.
 
@@ -548,9 +550,9 @@ def screen_tolerance(
     if config.screen is None:
         return jnp.asarray(jnp.inf, jnp.float32)
     tolerance = config.screen.tolerance / size
-    if config.screen.tolerance_in == "limits":
-        limit = config.cost_limit if config.cost_limit > 0 else size
-        tolerance = config.screen.tolerance * limit / size
+    if config.screen.tolerance_in == "budget":
+        left = jnp.maximum(config.cost_limit - spent, 0.0) / size
+        tolerance = jnp.maximum(config.screen.tolerance * left, config.screen.tolerance_least)
     unknown = (config.units == "measured") & (state.units.cost.size == 0)
     return jnp.where(unknown, jnp.inf, tolerance).astype(jnp.float32)
 
@@ -565,8 +567,12 @@ def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticSettings) -> SafetyC
     size = scaling.input_size(spec, config)
     joint = (size + spec.action_dim, *config.hidden, 1)
     actor = networks.init(key_actor, (size, *config.hidden, spec.action_dim))
-    reward = networks.init(key_reward, joint)
-    safety = networks.init_members(key_safety, joint, config.safety_critics)
+    reward = networks.init_members(
+        key_reward, joint, config.reward_critics, normalise=config.layer_norm != "none"
+    )
+    safety = networks.init_members(
+        key_safety, joint, config.safety_critics, normalise=config.layer_norm == "all"
+    )
     curvature = None
     if config.influence is not None and config.influence.reference == "replay":
         width = config.hidden[-1]
@@ -604,9 +610,9 @@ def values(
     critic_obs = critic_inputs(state, obs, config)
     sizes = scaling.unit_sizes(state.units, config)
     state = state._replace(cost_bound=state.cost_bound / sizes.cost)
-    q_reward = networks.critic(state.reward, actor_inputs(state, obs, config), action)
+    reward_q = q_reward(state.reward, actor_inputs(state, obs, config), action)
     predictions = {
-        "q_reward": sizes.reward * q_reward,
+        "q_reward": sizes.reward * reward_q,
         "q_cost": sizes.cost * q_cost(state.safety, critic_obs, action, state.cost_bound, config),
     }
     if config.influence is not None:

@@ -46,10 +46,10 @@ class Settings(Group):
     critic_lr: float = 1e-3  # step size of the reward critic
     batch_size: int = 64  # samples per update
     cost_limit: float = 1.0  # budget: undiscounted cost of an episode
-    units: Literal["task", "measured"] = "task"  # of reward and cost inside; paper: task
+    units: Literal["measured", "task"] = "measured"  # of reward and cost inside; paper: task
     action_repeat: int = 1  # environment steps for which an action is held; paper: 1
     sharpening: float = 8.0  # power of inputs that are a closeness (lidars); paper: 1, none
-    sharpening_for: Literal["critic", "all"] = "critic"  # Q_C alone, or every network
+    sharpening_for: Literal["all", "critic"] = "all"  # networks that see those
     observation_scaling: Literal["running", "none"] = "running"  # by mean and spread; paper: none
 
     @property
@@ -87,7 +87,13 @@ class OffPolicySettings(Settings):
     actor_lr: float = 3e-4  # step size of the actor; paper: 2e-3
     noise_sigma: float = 0.2  # spread of the Ornstein-Uhlenbeck exploration noise
     noise_theta: float = 0.15  # pull of that noise to 0; the paper gives no value
+    noise_half_life: float = 8_000.0  # updates in which that noise halves; paper: 0, it stays
     n_step: int = 1  # steps of reward in a target
+    reward_critics: Literal[1, 2] = 1  # networks of Q_R; of two, the smaller value is the target
+    layer_norm: Literal["reward", "all", "none"] = "reward"  # of which critics; paper: none
+    actor_every: int = 1  # updates of the critics for one of the actor
+    actor_pull: float = 0.0  # weight of the actor's squared output before its tanh
+    target_noise: float = 0.0  # spread of the noise that smooths the targets of Q_R
     costly_share: float = 0.0  # share of a batch drawn among transitions with cost > 0
 
     @property
@@ -107,7 +113,8 @@ class OffPolicySettings(Settings):
     def check(self) -> None:
         super().check()
         require(0 < self.tau <= 1, "tau", "in (0, 1]", self.tau)
-        require_positive(self, "buffer_size", "actor_lr", "n_step")
+        require_positive(self, "buffer_size", "actor_lr", "n_step", "actor_every")
+        require_not_negative(self, "target_noise", "noise_half_life", "actor_pull")
         require_not_negative(self, "noise_sigma", "noise_theta", "learning_starts")
         require_share(self, "costly_share", "noise_theta")
         if self.batch_size > self.buffer_size:

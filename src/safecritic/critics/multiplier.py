@@ -16,9 +16,9 @@ class MultiplierSettings(Group):
 
     TITLE: ClassVar[str] = "multiplier"
 
-    multiplier_rule: Literal["printed", "relative"] = "printed"  # printed: Eq. 7
-    multiplier_init: float = 0.5  # first multiplier; paper: 1
-    multiplier_lr: float = 1e-3  # step per episode and cost, or per decision and relative excess
+    multiplier_rule: Literal["relative", "printed"] = "relative"  # printed: Eq. 7
+    multiplier_init: float = 0.05  # first multiplier; paper: 1
+    multiplier_lr: float = 1e-4  # step per decision and relative excess, or as printed
     multiplier_smoothing: float = 0.95  # weight of the past in the average cost of an episode
     multiplier_max: float = 100.0  # largest multiplier
 

@@ -1,11 +1,13 @@
 """Screening of actions by the safety critic (Algorithm 1)."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from safecritic import _jax  # noqa: F401
 from safecritic.agents.settings import Part, require_not_negative, require_positive
@@ -17,16 +19,18 @@ class Screen(Part):
 
     TITLE: ClassVar[str] = "screen"
 
-    tolerance: float = 3.0  # Q_C above which an action is screened; paper: 0.3
-    tolerance_in: Literal["cost", "limits"] = "cost"  # unit of the tolerance; paper: cost
+    tolerance: float = 1.0  # Q_C above which an action is screened; paper: 0.3
+    tolerance_in: Literal["budget", "cost"] = "budget"  # what is left of the limit; paper: cost
+    tolerance_least: float = 0.1  # smallest tolerance of a budget, in typical costs
+    screen_choice: Literal["reward", "cost"] = "reward"  # best Q_R within; paper: least Q_C
     screen_candidates: int = 16  # number of actions tried, N; the paper gives no value
-    screen_from: Literal["ou", "uniform"] = "ou"  # near the action, or over the box
+    screen_from: Literal["grid", "uniform", "ou"] = "grid"  # paper: ou, noise on the action
     screen_spread: float = 0.2  # spread of the noise around the action
 
     def check(self) -> None:
         super().check()
         require_positive(self, "screen_candidates")
-        require_not_negative(self, "screen_spread")
+        require_not_negative(self, "screen_spread", "tolerance_least")
 
 
 class Screened(NamedTuple):
@@ -42,12 +46,34 @@ def candidates(
     """Return `number` actions (number, A) in the box, around `action` or uniform over the box.
 
     "ou" takes independent first steps of the exploration process: action + spread N(0, 1).
+    "grid" takes the same actions every time, see `grid`.
     """
     shape = (number, action.shape[-1])
+    if source == "grid":
+        return jnp.asarray(grid(action.shape[-1], number))
     if source == "uniform":
         return jax.random.uniform(key, shape, jnp.float32, minval=-1.0, maxval=1.0)
     noise = spread * jax.random.normal(key, shape, jnp.float32)
     return jnp.clip(action + noise, -1.0, 1.0)
+
+
+def grid(dim: int, number: int) -> np.ndarray:
+    """Return `number` fixed actions (number, dim) that differ in what the plant does.
+
+    First {-1, 0, 1}^dim, or the corners, or the centre: the largest of these that fits. The rest
+    fills the box evenly (a Kronecker sequence).
+    """
+    first = np.zeros((1, dim))
+    for levels in ((-1.0, 0.0, 1.0), (-1.0, 1.0)):
+        if len(levels) ** dim <= number:
+            first = np.array(list(itertools.product(levels, repeat=dim)))
+            break
+    ratio = 2.0  # the root of x^(dim + 1) = x + 1, whose powers are far from any fraction
+    for _ in range(64):
+        ratio = (1.0 + ratio) ** (1.0 / (dim + 1))
+    steps = ratio ** -np.arange(1, dim + 1)
+    rest = 2.0 * np.mod(0.5 + np.outer(np.arange(1, number - len(first) + 1), steps), 1.0) - 1.0
+    return np.concatenate([first, rest]).astype(np.float32)
 
 
 def choose(action: jax.Array, q: jax.Array, others: jax.Array, q_others: jax.Array) -> Screened:
@@ -62,17 +88,42 @@ def choose(action: jax.Array, q: jax.Array, others: jax.Array, q_others: jax.Arr
     )
 
 
+def choose_within(
+    action: jax.Array,
+    q: jax.Array,
+    others: jax.Array,
+    q_others: jax.Array,
+    q_reward: jax.Array,
+    tolerance: jax.Array,
+) -> Screened:
+    """Return the candidate of best Q_R within the tolerance; if none is, keep the action.
+
+    Where nothing is within, as everywhere before the task is learned, the least Q_C would be all
+    that is ever done.
+    """
+    within = q_others <= tolerance
+    best = jnp.argmax(jnp.where(within, q_reward, -jnp.inf))
+    helps = within[best]
+    return Screened(
+        action=jnp.where(helps, others[best], action),
+        q_cost=jnp.where(helps, q_others[best], q),
+        screened=jnp.ones((), jnp.float32),
+        changed=helps.astype(jnp.float32),
+    )
+
+
 def screen(
     key: jax.Array,
     action: jax.Array,
     q_cost: Callable[[jax.Array], jax.Array],
+    q_reward: Callable[[jax.Array], jax.Array],
     part: Screen | None,
     tolerance: float | jax.Array,
 ) -> Screened:
     """Algorithm 1, lines 6-9: keep `action` unless its Q_C exceeds the tolerance.
 
-    `q_cost` maps actions (n, A) to their Q_C (n,) in the present state, in units of `tolerance`.
-    Without a screen every action is kept.
+    `q_cost` and `q_reward` map actions (n, A) to their values (n,) in the present state, Q_C in
+    units of `tolerance`. Without a screen every action is kept.
     """
     q = q_cost(action[None])[0]
 
@@ -87,6 +138,9 @@ def screen(
         others = candidates(
             key, action, part.screen_candidates, part.screen_from, part.screen_spread
         )
+        if part.screen_choice == "reward":
+            limit = jnp.asarray(tolerance, jnp.float32)
+            return choose_within(action, q, others, q_cost(others), q_reward(others), limit)
         return choose(action, q, others, q_cost(others))
 
     return jax.lax.cond(q > tolerance, search, keep)

@@ -124,8 +124,9 @@ def rolled_map(policy: Any, env: Any, gamma: float, size: int, heading: float) -
     for pose in poses(task.arena.extent, size, heading):
         state = {"qpos": np.concatenate([car_pose(*pose), start[CAR_FREE:]])}
         obs, _ = env.reset(options={"state": state, "layout": layout})
-        costs = []
+        costs: list[float] = []
         for _ in range(horizon):
+            policy.spent = sum(costs)
             obs, _, terminated, truncated, info = env.step(policy(obs))
             costs.append(info["cost"])
             if terminated or truncated:

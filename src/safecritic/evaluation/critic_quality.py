@@ -21,6 +21,16 @@ class CriticSteps(NamedTuple):
     influence: np.ndarray | None = None
 
     @property
+    def positive(self) -> np.ndarray:
+        """The steps that cost lies ahead of; where it does of all, those of more than the median.
+
+        Without the second rule a cost in every step, such as a distance, would have no AUC.
+        """
+        if len(self.costly) and self.costly.all():
+            return self.realised > np.median(self.realised)
+        return self.costly
+
+    @property
     def error(self) -> np.ndarray:
         """The error |Q_C - realised discounted cost| of each step."""
         return np.abs(self.q_cost - self.realised)
@@ -59,7 +69,7 @@ def critic_quality(steps: CriticSteps) -> dict[str, float]:
     if not len(q):
         return {}
     quality = {
-        "auc": auc(q, steps.costly),
+        "auc": auc(q, steps.positive),
         "q_mean": float(q.mean()),
         "realised_mean": float(truth.mean()),
         "ratio": float(q.mean() / truth.mean()) if truth.mean() > 0 else float("nan"),

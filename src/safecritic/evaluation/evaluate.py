@@ -16,7 +16,7 @@ POLICY = "deployed: no exploration noise, screen on"
 
 
 class Policy:
-    """A deployed policy, obs -> action in [-1, 1]^A.
+    """A deployed policy, obs -> action in [-1, 1]^A; `spent` is the cost of the episode so far.
 
     `acting` holds q_cost, screened and changed of the last action.
     """
@@ -27,10 +27,11 @@ class Policy:
         self._act = act
         self._state = state._replace(key=jax.random.fold_in(state.key, seed))
         self._action_dim = action_dim
+        self.spent = 0.0
         self.acting: tuple[float, ...] = ()
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
-        carry, packed = self._act(self._state, np.array(obs, np.float32))
+        carry, packed = self._act(self._state, np.array(obs, np.float32), np.float32(self.spent))
         self._state = self._state._replace(**carry)
         packed = np.asarray(packed)
         self.acting = tuple(packed[self._action_dim :].tolist())
@@ -44,6 +45,7 @@ def run_episode(
     episode, observations, actions = Episode(), [], []
     obs, _ = env.reset(seed=seed)
     while not (episode.terminated or episode.truncated):
+        policy.spent = episode.cost
         action = policy(obs)
         observations.append(np.array(obs, np.float32))
         actions.append(action)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from safecritic.fast.products import times_transposed
-from safecritic.networks import Members, Params, forward_inputs
+from safecritic.networks import Members, Params, forward_inputs, shift
 
 
 class Activations(NamedTuple):
@@ -40,12 +40,12 @@ def forward_actions(params: Params, obs: jax.Array, actions: jax.Array) -> Activ
     """
     n_obs = obs.shape[-1]
     batch, k = actions.shape[:2]
-    w, b = params[0]["w"], params[0]["b"]
-    first = (obs @ w[:n_obs] + b)[:, None, :]
+    w = params[0]["w"]
+    first = (obs @ w[:n_obs])[:, None, :]
     # An action has few numbers: term by term this is one pass over the units, with the relu.
     for number in range(actions.shape[-1]):
         first = first + actions[..., number, None] * w[n_obs + number]
-    first = jax.nn.relu(first)
+    first = jax.nn.relu(shift(first, params[0]))
     out, inputs = forward_inputs(params[1:], first.reshape(batch * k, -1))
     hidden = tuple(x.reshape(batch, k, -1) for x in inputs)
     return Activations(out[:, 0].reshape(batch, k), hidden)

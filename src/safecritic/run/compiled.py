@@ -96,12 +96,14 @@ def learn(
     )
 
 
-def act(state: Any, obs: jax.Array, agent: Any, config: Any, explore: bool) -> tuple[Any, Any]:
+def act(
+    state: Any, obs: jax.Array, spent: jax.Array, agent: Any, config: Any, explore: bool
+) -> tuple[Any, Any]:
     """Act, and return the fields of the state that changed and the packed result.
 
     The result is one array, the action followed by ACT_COLUMNS: one transfer to the host.
     """
-    action, carry, info = agent.act(state, obs, config, explore)
+    action, carry, info = agent.act(state, obs, spent, config, explore)
     columns = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACT_COLUMNS]
     return carry, jnp.concatenate([action, jnp.stack(columns)])
 
@@ -174,7 +176,7 @@ def compile_stacked(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Sta
         return agents, getattr(state, "multiplier", jnp.full((), jnp.nan))
 
     return StackedRuns(
-        act=jit(jax.vmap(one_act, in_axes=(axes.agent, 0))),
+        act=jit(jax.vmap(one_act, in_axes=(axes.agent, 0, 0))),
         store=jit(jax.vmap(one_store, in_axes=(axes, 0), out_axes=axes), donate=True),
         learn=jit(jax.vmap(one_learn, in_axes=(axes, 0), out_axes=axes), donate=True),
         end_episode=jit(end_one, donate=True),

@@ -36,8 +36,12 @@ class Episode:
     terminated: bool = False
     truncated: bool = False
 
+    def __post_init__(self) -> None:
+        self.cost = float(self.column("cost").sum())  # so far
+
     def add(self, reward: float, info: dict[str, Any], act_values: tuple[float, ...]) -> None:
         """Append a decision; `act_values` are in the order of ACT_COLUMNS."""
+        self.cost += float(info.get("cost", 0.0))
         self.steps.append(
             (
                 float(reward),

@@ -61,13 +61,18 @@ class OffPolicyTraining(Loop):
         obs, learning = self.begin()
         packed = None
         if learning:
-            carry, packed = self.compiled.act(self.device.agent, obs)
+            carry, packed = self.compiled.act(self.device.agent, obs, self.spent)
             self.device = self.device._replace(agent=self.device.agent._replace(**carry))
         if self.pending is not None:
             ingest = self.compiled.learn if learning else self.compiled.store
             row, self.pending = self.pending, None
             self.device = ingest(self.device, row)  # returns at once and runs beside the physics
         return self.step_env(None if packed is None else np.asarray(packed))
+
+    @property
+    def spent(self) -> np.float32:
+        """The cost of the open episode so far."""
+        return np.float32(self.episode.cost)
 
     def begin(self) -> tuple[np.ndarray, bool]:
         """Return the observation to act on, and whether the agent acts (or the warm-up does)."""

@@ -77,7 +77,9 @@ class Seeds:
         learning = all(ready for _, ready in begun)
         packed: Any = [None] * len(begun)
         if learning:
-            carry, packed = self.compiled.act(self.stacked.agent, np.stack([o for o, _ in begun]))
+            spent = np.array([training.spent for training in self.trainings])
+            observations = np.stack([obs for obs, _ in begun])
+            carry, packed = self.compiled.act(self.stacked.agent, observations, spent)
             self.stacked = self.stacked._replace(agent=self.stacked.agent._replace(**carry))
         if self.trainings[0].pending is not None:
             ingest = self.compiled.learn if learning else self.compiled.store

@@ -37,7 +37,7 @@ class Task:
 
 def _car(name: str, summary: str, cost: str, cost_limit: float) -> Task:
     entry_point = "safecritic.tasks.car.env:CarTask"
-    return Task(name, summary, cost, cost_limit, entry_point, {"task": name})
+    return Task(name, summary, cost, cost_limit, entry_point, {"task": name}, action_repeat=4)
 
 
 _PER_CONTACT = "0.2 per {} the car is in or touches, each step"
@@ -58,7 +58,7 @@ TASKS: dict[str, Task] = {
              "safecritic.tasks.fetch:FetchReach"),
         Task("HalfCheetah", "run forward, but not too fast",
              "1 per step above 3.2096 m/s", 0.1,
-             "safecritic.tasks.cheetah:HalfCheetah", has_goal=False),
+             "safecritic.tasks.cheetah:HalfCheetah", has_goal=False, action_repeat=2),
     )
 }  # fmt: skip
 

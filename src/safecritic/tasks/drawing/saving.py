@@ -192,6 +192,8 @@ def _frames(
     held = 0
     while not done:
         if held == 0:
+            if hasattr(policy, "spent"):
+                policy.spent = sum(costs)
             action = policy(obs)
         obs, reward, terminated, truncated, info = env.step(action)
         held = (held + 1) % action_repeat
