@@ -11,6 +11,7 @@ import pytest
 
 from helpers import agents as helpers
 from helpers.agents import assert_same, costly_replay, start, stepper
+from helpers.quick import jit
 from safecritic import methods
 from safecritic.agents import cost_critic, safety_critic
 from safecritic.agents.interface import EnvSpec
@@ -18,8 +19,8 @@ from safecritic.agents.settings import flatten, helps, part_types, replace, sett
 from safecritic.fast.activations import forward_members
 
 settings = partial(helpers.settings, task="CarGoal1")
-values = jax.jit(safety_critic.values, static_argnames="config")
-loss_gradient = jax.jit(jax.grad(safety_critic.safety_loss, has_aux=True), static_argnames="config")
+values = jit(safety_critic.values, static_argnames="config")
+loss_gradient = jit(jax.grad(safety_critic.safety_loss, has_aux=True), static_argnames="config")
 
 
 def run(name, config, steps=6, seed=0):
@@ -76,8 +77,8 @@ def test_acting(name):
     agent, config = methods.get(name).load_agent(), settings(name)
     state = start(name, config)
     obs = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
-    act = jax.jit(agent.act, static_argnames=("config", "explore"))
-    policy = jax.jit(agent.policy, static_argnames="config")
+    act = jit(agent.act, static_argnames=("config", "explore"))
+    policy = jit(agent.policy, static_argnames="config")
     still, parts, info = act(state, obs, config=config, explore=False)
     assert still.shape == (2,)
     assert still.dtype == jnp.float32
@@ -93,13 +94,13 @@ def test_acting(name):
 
     if "q_cost" in info:
         assert (set(info) == {"q_cost"}) != (agent is safety_critic)
-        of_action = jax.jit(agent.values, static_argnames="config")
+        of_action = jit(agent.values, static_argnames="config")
         found = of_action(state, obs[None], np.asarray(still)[None], config=config)
         np.testing.assert_allclose(found["q_cost"], info["q_cost"], rtol=1e-5)
     else:
         assert info == {}
 
-    end_episode = jax.jit(agent.end_episode, static_argnames="config")
+    end_episode = jit(agent.end_episode, static_argnames="config")
     cost, decisions = np.float32(1.5), np.float32(40)
     after, metrics = end_episode(state, cost, decisions, config=config)
     np.testing.assert_array_equal(after.noise, 0.0)
@@ -119,11 +120,9 @@ def test_screen_changes_a_risky_action_also_without_exploration():
     config = settings("sc", units="task", **screen)
     state = start("sc", config)
     obs = np.ones(4, np.float32)
-    act = jax.jit(safety_critic.act, static_argnames=("config", "explore"))
+    act = jit(safety_critic.act, static_argnames=("config", "explore"))
     action, _, info = act(state, obs, config=config, explore=False)
-    proposed = jax.jit(safety_critic.policy, static_argnames="config")(
-        state, obs[None], config=config
-    )
+    proposed = jit(safety_critic.policy, static_argnames="config")(state, obs[None], config=config)
     q = values(state, obs[None], proposed, config=config)["q_cost"][0]
     assert float(info["screened"]) == float(info["changed"]) == 1.0
     assert float(info["q_cost"]) < float(q)
@@ -162,7 +161,7 @@ def test_larger_of_two_critics_is_the_target():
     state = start("sc", config)
     next_obs = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
     cost, discount = np.ones(5, np.float32), np.full(5, 0.9, np.float32)
-    target = jax.jit(cost_critic.cost_target, static_argnames="config")
+    target = jit(cost_critic.cost_target, static_argnames="config")
     found = np.asarray(target(state, cost, discount, next_obs, state.cost_bound, config=config))
     single = settings("sc", safety_critics=1)
     for e in range(2):
@@ -200,13 +199,13 @@ def test_weight_0_leaves_the_bellman_loss():
     state, store = start("sc", sc), costly_replay()
     obs, action, targets = (np.asarray(x)[:8] for x in (store.obs, store.action, store.cost))
 
-    @jax.jit
+    @jit
     def drawn(action):
         keys = jax.random.key(1), jax.random.key(2)
         return safety_critic.sample_alternatives(*keys, action, jnp.ones(8, jnp.float32), csc)
 
     rows, bound = (state.safety, obs, action, targets), state.cost_bound
-    passes = jax.jit(forward_members)(state.safety, obs, action)
+    passes = jit(forward_members)(state.safety, obs, action)
     ours, _ = loss_gradient(*rows, drawn(action), passes, bound, config=csc)
     theirs, _ = loss_gradient(*rows, None, None, bound, config=sc)
     assert_same(ours, theirs, rtol=1e-5, atol=1e-8)

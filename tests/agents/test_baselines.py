@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from helpers.agents import assert_same, costly_replay, row, sample, settings, start, stepper
+from helpers.quick import jit
 from safecritic import methods
 from safecritic.agents import ddpg, rcpo, scaling
 
@@ -17,7 +18,7 @@ def trained(name, config, steps=4, costs=(5.0, 0.0, 7.0), **multiplier):
     Settings of the `multiplier` hold at the ends of episodes alone, where they are used.
     """
     step, _ = stepper(name, config)
-    end_episode = jax.jit(methods.get(name).load_agent().end_episode, static_argnames="config")
+    end_episode = jit(methods.get(name).load_agent().end_episode, static_argnames="config")
     state, store = start(name, config), costly_replay()
     for i in range(steps):
         state, _ = step(state, store, jax.random.key(i))
@@ -57,15 +58,15 @@ def test_rcpo_relabels_old_transitions():
     """The same stored rows are worth r - lam c, each in its unit, with the multiplier of now."""
     config = settings("rcpo", units="measured", multiplier_init=0.0)
     state, store = start("rcpo", config), costly_replay()
-    observe = jax.jit(rcpo.observe, static_argnames="config")
+    observe = jit(rcpo.observe, static_argnames="config")
     for number in range(40):
         state = observe(state, row(store, number), config=config)
     sizes = jax.device_get(scaling.unit_sizes(state.units, config))
     assert float(sizes.cost) != float(sizes.reward) != 1.0
     batch = jax.device_get(sample(store, jax.random.key(0), config=config))
     assert (batch.cost > 0).any()
-    update = jax.jit(ddpg.update, static_argnames="config")
-    ours = jax.jit(rcpo.update, static_argnames="config")
+    update = jit(ddpg.update, static_argnames="config")
+    ours = jit(rcpo.update, static_argnames="config")
     for lam in (0.0, 2.5):
         found, metrics = ours(state._replace(multiplier=np.float32(lam)), batch, config=config)
         price = np.float32(lam) * sizes.reward / sizes.cost

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import helpers.agents
+from helpers.quick import jit
 from probes import KeptPoint, Point
 from safecritic import CPO, methods
 from safecritic.agents import cpo, scaling
@@ -28,9 +29,9 @@ SMALL |= {"batch_size": 40}
 POINT = "probes:KeptPoint-v0"
 
 
-init = jax.jit(cpo.init, static_argnums=(1, 2))
-outputs, divergence = jax.jit(cpo.outputs), jax.jit(cpo.divergence)
-scaler_update_many = jax.jit(scaling.scaler_update_many, static_argnums=2)
+init = jit(cpo.init, static_argnums=(1, 2))
+outputs, divergence = jit(cpo.outputs), jit(cpo.divergence)
+scaler_update_many = jit(scaling.scaler_update_many, static_argnums=2)
 
 
 def config(**changes):
@@ -46,7 +47,7 @@ def test_advantages_equal_a_plain_loop():
     signal, value, then = (rng.normal(size=shape) for _ in range(3))
     terminated = rng.random(shape) < 0.1
     truncated = (rng.random(shape) < 0.1) & ~terminated
-    found = jax.jit(cpo.advantages)(signal, value, then, terminated, truncated, 0.9, 0.8)
+    found = jit(cpo.advantages)(signal, value, then, terminated, truncated, 0.9, 0.8)
     expected = np.zeros(shape)
     for e in range(3):
         ahead = 0.0
@@ -63,7 +64,7 @@ def test_density_and_divergence_are_the_gaussians():
     from scipy import stats
 
     rng = np.random.default_rng(1)
-    log_density = jax.jit(cpo.log_density)
+    log_density = jit(cpo.log_density)
     old, new = (rng.normal(size=(5, 4)) for _ in range(2))
     action = rng.normal(size=(5, 2))
     expected = stats.norm.logpdf(action, old[:, :2], np.exp(old[:, 2:])).sum(-1)
@@ -78,7 +79,7 @@ def test_scale_of_many_is_the_scale_of_one_after_another():
     rows = np.random.default_rng(2).normal(2.0, 3.0, size=(50, 3)).astype(np.float32)
     chosen = config()
     one = many = scaling.scaler_init(SPEC, chosen)
-    update = jax.jit(scaling.scaler_update, static_argnums=2)
+    update = jit(scaling.scaler_update, static_argnums=2)
     for row in rows:
         one = update(one, row, chosen)
     for part in (rows[:20], rows[20:]):
@@ -103,7 +104,7 @@ def problem(seed=0, n=2_000):
     return chosen, state, obs, action
 
 
-@partial(jax.jit, static_argnames="config")
+@partial(jit, static_argnames="config")
 def take_step(policy, obs, action, gain, cost_gain, over, config):
     return cpo.policy_step(policy, obs, action, gain, cost_gain, over, config)
 
@@ -173,7 +174,7 @@ def test_workers_draw_what_the_agent_draws(spec, changes):
     state = state._replace(scaler=scaler_update_many(state.scaler, rows, chosen))
     still = dataclasses.replace(numpy_policy(state, chosen), std=np.zeros(2, np.float32))
     found = [still.draw(row, np.random.default_rng(0)) for row in rows]
-    expected = jax.jit(cpo.policy, static_argnums=2)(state, rows, chosen)
+    expected = jit(cpo.policy, static_argnums=2)(state, rows, chosen)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 

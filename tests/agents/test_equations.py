@@ -15,6 +15,7 @@ import pytest
 
 import helpers.agents
 import safecritic
+from helpers.quick import jit
 from safecritic import networks, noise
 from safecritic.agents import cost_critic, ddpg, safety_critic, scaling
 from safecritic.agents.interface import EnvSpec
@@ -44,8 +45,8 @@ SMALL = {
     "output_sharpness": 5.0,
 }
 settings = partial(helpers.agents.settings, small=SMALL)
-inputs = jax.jit(scaling.inputs, static_argnums=2)
-critic_inputs = jax.jit(scaling.critic_inputs, static_argnums=2)
+inputs = jit(scaling.inputs, static_argnums=2)
+critic_inputs = jit(scaling.critic_inputs, static_argnums=2)
 
 
 def double(tree):
@@ -71,9 +72,9 @@ def plain_cost(params, obs, action, sharpness=5.0):
 def test_networks_equal_a_plain_loop(rng):
     members = double(networks.init_members(jax.random.key(0), (5, 6, 5, 1), 2, final=0.5))
     obs, action = rng.normal(size=(B, 3)), rng.normal(size=(B, 2))
-    q = jax.jit(networks.critics)(members, obs, action)
+    q = jit(networks.critics)(members, obs, action)
     actions = rng.normal(size=(B, M, 2))
-    critic_many = jax.jit(lambda *inputs: forward_actions(*inputs).raw)
+    critic_many = jit(lambda *inputs: forward_actions(*inputs).raw)
     many = np.asarray([critic_many(params, obs, actions) for params in members])
     q = np.asarray(q)
     for e, i in np.ndindex(2, B):
@@ -83,7 +84,7 @@ def test_networks_equal_a_plain_loop(rng):
             expected = plain_network(members[e], [*obs[i], *actions[i, j]])[0]
             np.testing.assert_allclose(many[e, i, j], expected, rtol=1e-12)
     policy = networks.init(jax.random.key(1), (3, 6, 2))
-    out = np.asarray(jax.jit(networks.actor)(double(policy), obs))
+    out = np.asarray(jit(networks.actor)(double(policy), obs))
     for i in range(B):
         np.testing.assert_allclose(out[i], np.tanh(plain_network(policy, obs[i])), rtol=1e-12)
 
@@ -103,7 +104,7 @@ def test_outputs_of_the_safety_critic():
     z, bound = np.array([-50.0, -1.0, 0.0, 0.3, 2.0, 1e6]), np.float64(4.0)
     soft = np.log1p(np.exp(5 * z[:5])) / 5
 
-    @partial(jax.jit, static_argnums=0)
+    @partial(jit, static_argnums=0)
     def output(form):
         return networks.cost_output(jnp.asarray(z), form, bound, 5.0)
 
@@ -177,21 +178,21 @@ def test_sharpening_1_leaves_the_observation_alone(closeness):
 
 
 def test_bellman_target_uses_the_discount_it_is_given():
-    target = jax.jit(bellman.target)
+    target = jit(bellman.target)
     found = target(np.array([1.0, 2.0]), np.array([0.9, 0.0]), np.array([10.0, 10.0]))
     np.testing.assert_allclose(found, [10.0, 2.0])
     one = np.ones(1)
-    slope = jax.jit(jax.grad(lambda q: bellman.target(one, one, q).sum()))(one)
+    slope = jit(jax.grad(lambda q: bellman.target(one, one, q).sum()))(one)
     np.testing.assert_array_equal(slope, 0.0)
 
 
 def test_eq_2_caution(rng):
     u, q = rng.random(B), rng.normal(size=B)
-    found = np.asarray(jax.jit(influence.caution)(u, q))
+    found = np.asarray(jit(influence.caution)(u, q))
     for i in range(B):
         expected = np.log(1 + u[i]) * (2 if q[i] > sum(q) / B else 1)
         np.testing.assert_allclose(found[i], expected, rtol=1e-12)
-    slope = jax.jit(jax.grad(lambda u, q: influence.caution(u, q).sum(), argnums=(0, 1)))
+    slope = jit(jax.grad(lambda u, q: influence.caution(u, q).sum(), argnums=(0, 1)))
     for part in slope(u, q):
         np.testing.assert_array_equal(part, 0.0)
 
@@ -218,7 +219,7 @@ def plain_margin(z_data, z_alt, form):
 def test_eq_3_margins(form, rng):
     z_data = rng.normal(size=B)
     z_alt = rng.normal(size=(B, M)) + np.array([0, 3, -3, 0, 1])[:, None]
-    margin = jax.jit(conservative.margin, static_argnums=2)
+    margin = jit(conservative.margin, static_argnums=2)
     found = margin(z_data, z_alt, form, z_data.max())
     np.testing.assert_allclose(found, plain_margin(z_data, z_alt, form), rtol=1e-12)
 
@@ -266,7 +267,7 @@ def test_eq_3_loss_and_gradient(form, rng):
         bound=np.float64(np.inf),
         config=config,
     )
-    (value, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+    (value, metrics), gradient = jit(jax.value_and_grad(loss, has_aux=True))(params)
     params = jax.tree.map(np.asarray, params)
     np.testing.assert_allclose(value, plain(params), rtol=1e-10)
     np.testing.assert_allclose(
@@ -309,7 +310,7 @@ def test_eq_5_actor_loss(rng):
         total += lam * plain_cost(state.safety[0], row, action) + 0.3 * kl
     parts = double((state.actor, old, state.reward, state.safety))
     arguments = (obs, obs, np.float64(lam), np.float64(np.inf))
-    loss = jax.jit(safety_critic.actor_loss, static_argnames="config")
+    loss = jit(safety_critic.actor_loss, static_argnames="config")
     value, metrics = loss(*parts, *arguments, config=config)
     np.testing.assert_allclose(value, total / B, rtol=1e-10)
     np.testing.assert_allclose(
@@ -326,9 +327,9 @@ def test_multiplier_0_is_ddpg(rng):
     state = agent(config)
     obs = rng.normal(size=(B, 3)).astype(np.float32)
     networks_of = (state.actor, state.target_actor, state.reward, state.safety)
-    slope = jax.jit(jax.grad(safety_critic.actor_loss, has_aux=True), static_argnames="config")
+    slope = jit(jax.grad(safety_critic.actor_loss, has_aux=True), static_argnames="config")
     ours, _ = slope(*networks_of, obs, obs, np.float32(0.0), state.cost_bound, config=config)
-    theirs, _ = jax.jit(jax.grad(ddpg.actor_loss, has_aux=True))(state.actor, state.reward, obs)
+    theirs, _ = jit(jax.grad(ddpg.actor_loss, has_aux=True))(state.actor, state.reward, obs)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-9)
 
@@ -347,7 +348,7 @@ def test_eq_4_and_6_are_adam_steps(rng):
     action = rng.uniform(-1, 1, size=(B, 2)).astype(np.float32)
     targets = rng.random(B).astype(np.float32)
 
-    @jax.jit
+    @jit
     def step(state):
         """Gradients and results of both steps from one state."""
         networks_of = (state.actor, state.target_actor, state.reward, state.safety)
@@ -387,7 +388,7 @@ def test_eq_7_multiplier():
 
 def test_algorithm_1_choice():
     proposed, others = np.array([0.9]), np.array([[0.1], [0.5], [-0.3]])
-    choose = jax.jit(screening.choose)
+    choose = jit(screening.choose)
     chosen = choose(proposed, np.array(0.6), others, np.array([0.7, 0.2, 0.4]))
     np.testing.assert_allclose(chosen.action, [0.5])
     np.testing.assert_allclose([chosen.q_cost, chosen.screened, chosen.changed], [0.2, 1, 1])
@@ -403,7 +404,7 @@ def test_algorithm_1_screen(source):
     def cost(actions):
         return jnp.abs(actions[:, 0] + 0.5)
 
-    @jax.jit
+    @jit
     def look(key, action):
         part = Screen(tolerance=0.3, screen_candidates=200, screen_from=source, screen_spread=0.2)
         return screening.screen(key, action, cost, part, 0.3)
@@ -415,7 +416,7 @@ def test_algorithm_1_screen(source):
     action = np.array([0.1, 1.0], np.float32)
     key = jax.random.key(1)
     risky = look(key, action)
-    candidates = jax.jit(screening.candidates, static_argnums=(2, 3, 4))
+    candidates = jit(screening.candidates, static_argnums=(2, 3, 4))
     others = np.asarray(candidates(key, action, 200, source, 0.2))
     assert (np.abs(others) <= 1).all()
     np.testing.assert_allclose(risky.q_cost, np.abs(others[:, 0] + 0.5).min(), rtol=1e-6)
@@ -446,7 +447,7 @@ def test_observation_scale_is_the_running_mean_and_spread(rng):
     config = settings("sc", observation_scaling="running")
     data = data.astype(np.float32)
 
-    @jax.jit
+    @jit
     def scan(data):
         step = lambda scaler, obs: (scaling.scaler_update(scaler, obs, config), None)  # noqa: E731
         return jax.lax.scan(step, scaling.scaler_init(SPEC, config), data)[0]

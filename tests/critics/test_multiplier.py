@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.agents import settings
+from helpers.quick import jit
 from safecritic.agents import pid_lag
 from safecritic.agents.interface import EnvSpec
 from safecritic.critics.multiplier import (
@@ -26,7 +27,7 @@ LIMIT = 1.5
 COSTS = np.random.default_rng(0).exponential(2.0, size=60)
 
 
-@partial(jax.jit, static_argnames=("start", "delay"))
+@partial(jit, static_argnames=("start", "delay"))
 def scan(costs, gains, start, delay):
     def step(pid, cost):
         lam, pid = pid_step(pid, cost, LIMIT, gains, 1.0)
@@ -78,7 +79,7 @@ def test_multiplier_is_never_negative_and_the_integral_is_clamped():
     assert (found >= 0).all()
     assert float(pid.integral) == 0.0
     # an integral without its clamp at 0 would have to climb back from -7.5
-    again, _ = jax.jit(pid_step)(pid, np.float32(LIMIT + 1.0), LIMIT, only(i=0.1), 1.0)
+    again, _ = jit(pid_step)(pid, np.float32(LIMIT + 1.0), LIMIT, only(i=0.1), 1.0)
     np.testing.assert_allclose(again, 0.1, rtol=1e-6)
     found, pid = run(np.full(50, 10.0), only(i=1.0, integral_max=2.0))
     assert found[-1] == 2.0
@@ -98,7 +99,7 @@ def moved(costs, lengths, lam=0.5, **changes):
     """The multiplier after episodes of these costs and lengths, one number for each."""
     relative = {"multiplier_rule": "relative", "multiplier_lr": 1e-4, "cost_limit": LIMIT}
     config = settings("rcpo", **(relative | changes))
-    step = jax.jit(multiplier_step, static_argnames="config")
+    step = jit(multiplier_step, static_argnames="config")
     lam, past, along = jnp.float32(lam), constraint_init(), []
     for cost, length in zip(costs, lengths, strict=True):
         lam, past = step(lam, past, jnp.float32(cost), jnp.float32(length), config=config)

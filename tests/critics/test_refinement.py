@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import helpers.agents
+from helpers.quick import jit
 from safecritic import networks, replay
 from safecritic.agents import cost_critic, safety_critic
 from safecritic.agents.interface import EnvSpec
@@ -39,7 +40,7 @@ def ring(rows=60, capacity=64):
     )
 
 
-@partial(jax.jit, static_argnames="config")
+@partial(jit, static_argnames="config")
 def sampled_neighbours(store, key, config):
     """Return a batch and the neighbours of its first refine_top samples."""
     batch = replay.sample(store, key, config)
@@ -47,7 +48,7 @@ def sampled_neighbours(store, key, config):
     return batch, search(batch.neighbours, rows, store, config)
 
 
-interpolate = jax.jit(refinement.interpolate)
+interpolate = jit(refinement.interpolate)
 
 
 def search(neighbourhood, rows, store, config):
@@ -124,7 +125,7 @@ def test_refinement_loss():
         beta=beta,
         epsilon=epsilon,
     )
-    (value, metrics), gradient = jax.jit(jax.value_and_grad(loss, has_aux=True))(q)
+    (value, metrics), gradient = jit(jax.value_and_grad(loss, has_aux=True))(q)
     np.testing.assert_allclose(value, plain(q), rtol=1e-12)
     for n in range(5):
         step = np.zeros_like(q)
@@ -137,7 +138,7 @@ def test_refinement_loss():
 
 def test_small_changes_are_free_and_large_ones_are_not():
     target, valid, q_old = np.zeros(1), np.ones(1), np.zeros((1, 1))
-    loss = jax.jit(refinement.loss)
+    loss = jit(refinement.loss)
     for moved, extra in ((0.1, 0.0), (1.0, 2.0 * (0.5 - 0.02) ** 2)):
         value, _ = loss(np.array([[moved]]), q_old, target, valid, 2.0, 0.02)
         np.testing.assert_allclose(value, moved**2 / 2 + extra, rtol=1e-6)
@@ -145,7 +146,7 @@ def test_small_changes_are_free_and_large_ones_are_not():
 
 @pytest.fixture(scope="module")
 def agent():
-    return jax.jit(safety_critic.init, static_argnums=(1, 2))(jax.random.key(1), SPEC, settings())
+    return jit(safety_critic.init, static_argnums=(1, 2))(jax.random.key(1), SPEC, settings())
 
 
 @pytest.mark.parametrize("target", ["bellman", "cost"])
@@ -156,20 +157,20 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
     batch, _ = sampled_neighbours(store, jax.random.key(2), settings())
     rank = np.random.default_rng(3).random(12)
     obs = np.asarray(batch.obs)
-    refine = jax.jit(safety_critic.refine, static_argnames="config")
+    refine = jit(safety_critic.refine, static_argnames="config")
     safety, metrics = refine(
         agent, agent.safety, batch, obs, rank, jnp.float32(COST_SIZE), config=config
     )
 
     top = np.argsort(-rank)[:4]
     x = np.concatenate([obs, batch.action], axis=1)[top]
-    found = jax.jit(search, static_argnames="config")(
+    found = jit(search, static_argnames="config")(
         batch.neighbours, np.asarray(batch.index)[top], store, config=config
     )
     found, store = jax.device_get((found, store))
     known = store.cost[found.rows].astype(np.float64) / COST_SIZE
 
-    @jax.jit
+    @jit
     def q_ahead(obs):
         action = networks.actor(agent.target_actor, obs)
         return cost_critic.q_cost(agent.target_safety, obs, action, agent.cost_bound, config)
@@ -187,7 +188,7 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
         q = cost_critic.member_q(z, agent.cost_bound, config)
         return jnp.mean((q - wanted) ** 2) / 2
 
-    gradient = jax.jit(jax.grad(loss))(agent.safety)
+    gradient = jit(jax.grad(loss))(agent.safety)
     expected = jax.tree.map(lambda p, g: p - 0.5 * g, *jax.device_get((agent.safety, gradient)))
     for ours, theirs in zip(jax.tree.leaves(safety), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-7)
@@ -196,7 +197,7 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
 def test_a_long_gradient_is_cut():
     params = {"w": np.zeros(2), "b": np.zeros(1)}
     gradient = {"w": np.array([3.0, 0.0]), "b": np.array([4.0])}
-    step = jax.jit(refinement.step, static_argnums=(2, 3))
+    step = jit(refinement.step, static_argnums=(2, 3))
     free = step(params, gradient, 0.1, 0.0)
     np.testing.assert_allclose(free["w"], [-0.3, 0.0], rtol=1e-6)
     cut = step(params, gradient, 0.1, 1.0)

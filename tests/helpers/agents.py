@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from helpers.quick import jit
 from safecritic import methods, replay
 from safecritic.agents.interface import EnvSpec
 
@@ -37,7 +38,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-sample = jax.jit(replay.sample, static_argnames="config")
+sample = jit(replay.sample, static_argnames="config")
 
 
 def settings(
@@ -57,7 +58,8 @@ def settings(
 
 def start(name: str, config: Any, seed: int = 0, spec: EnvSpec = SPEC) -> Any:
     """Return the first state of a method's agent."""
-    return methods.get(name).load_agent().init(jax.random.key(seed), spec, config)
+    init = jit(methods.get(name).load_agent().init, static_argnums=(1, 2))
+    return init(jax.random.key(seed), spec, config)
 
 
 @cache
@@ -65,7 +67,7 @@ def stepper(name: str, config: Any) -> tuple[Callable[..., Any], list[int]]:
     """Return a compiled step (observe, sample, update) and the list it adds to when traced."""
     agent, traces = methods.get(name).load_agent(), []
 
-    @jax.jit
+    @jit
     def step(state: Any, store: replay.Replay, key: jax.Array) -> Any:
         traces.append(1)
         state = agent.observe(state, row(store), config)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.agents import assert_same, filled_replay, numbers, row, sample, settings
+from helpers.quick import jit
 from reference import usc_plain
 from safecritic.agents import safety_critic, scaling
 from safecritic.agents.interface import EnvSpec
@@ -48,10 +49,10 @@ def made_up_replay():
 
 CONFIG = settings("usc", SMALL, **EXACT)
 TERMS = ["conservative_weight", "refine_lr", "refine_beta", "multiplier_init", "kl_weight"]
-update = jax.jit(safety_critic.update, static_argnames="config")
+update = jit(safety_critic.update, static_argnames="config")
 
 
-@jax.jit
+@jit
 def season(store, key):
     """Return a state with scales and units, a target actor that lags and a Q_C above 0."""
 
@@ -75,7 +76,7 @@ def seasoned(store, seed):
     return state
 
 
-@jax.jit
+@jit
 def plain_update(state, batch, terms):
     """Return the state after the plain update; `terms` are settings that may differ from CONFIG.
 
