@@ -1,7 +1,10 @@
-"""Quick runs compile without optimisation; the whole suite, as CI runs it, tests what users run."""
+"""Quick rounds compile without optimisation; in the whole suite, as CI runs it, runs are compiled
+as users' are, but for the modules that use `quick_runs`.
+"""
 
 import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,6 +15,15 @@ pytest.register_assert_rewrite("helpers")
 def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the curves at the end of a run, which take longer to draw than a test to run."""
     monkeypatch.setattr("safecritic.api.draw_curves", lambda folder: None)
+
+
+@pytest.fixture(scope="module")
+def quick_runs() -> Iterator[None]:
+    """Compile the runs of a module with fewer passes: it tests what is around them."""
+    from helpers import quick  # not before XLA's flags are set
+
+    with quick.quick_runs():
+        yield
 
 
 def pytest_configure(config: pytest.Config) -> None:

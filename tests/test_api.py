@@ -19,6 +19,8 @@ from safecritic.methods import METHODS
 from safecritic.run.callbacks import BaseCallback, Progress
 from safecritic.run.watch import RunWarning
 
+pytestmark = pytest.mark.usefixtures("quick_runs")
+
 TINY = SMALL | {"refine_top": 4, "refine_block": 32, "safety_n_step": 3, "safety_critics": 1}
 
 

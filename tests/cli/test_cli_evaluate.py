@@ -8,6 +8,8 @@ import pytest
 from helpers.commands import FLAGS, TASK
 from safecritic import DDPG, cli
 
+pytestmark = pytest.mark.usefixtures("quick_runs")
+
 
 @pytest.mark.usefixtures("no_curves")
 def test_evaluate_prints_and_writes_its_means(

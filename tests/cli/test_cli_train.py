@@ -14,6 +14,8 @@ from safecritic import agent_classes, cli, methods
 from safecritic.cli import commands, options
 from safecritic.run.folder import EPISODE_COLUMNS, read_table
 
+pytestmark = pytest.mark.usefixtures("quick_runs")
+
 
 def test_train_writes_a_run_folder(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", "ddpg", TASK, *FLAGS, "--steps", "600", "--seed", "7"]

@@ -1,11 +1,14 @@
 """The multipliers, against plain NumPy loops: the relative rule, Eq. 7, and the PID controller."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from helpers.agents import settings
+from helpers.quick import jit
 from safecritic.agents import pid_lag
 from safecritic.agents.interface import EnvSpec
 from safecritic.critics.multiplier import (
@@ -24,13 +27,17 @@ LIMIT = 1.5
 COSTS = np.random.default_rng(0).exponential(2.0, size=60)
 
 
-def run(costs, gains, start=0.0, delay=10):
+@partial(jit, static_argnames=("start", "delay"))
+def scan(costs, gains, start, delay):
     def step(pid, cost):
         lam, pid = pid_step(pid, cost, LIMIT, gains, 1.0)
         return pid, lam
 
-    costs = jnp.asarray(costs, jnp.float32)
-    pid, found = jax.lax.scan(step, pid_init(start, delay), costs)
+    return jax.lax.scan(step, pid_init(start, delay), costs)
+
+
+def run(costs, gains, start=0.0, delay=10):
+    pid, found = scan(np.asarray(costs, np.float32), gains, start, delay)
     return np.asarray(found), pid
 
 
@@ -40,9 +47,9 @@ def only(p=0.0, i=0.0, d=0.0, p_smoothing=0.0, d_smoothing=0.0, integral_max=100
 
 def test_pid_with_only_the_integral_is_the_gradient_dual():
     found, _ = run(COSTS, only(i=0.2), start=0.3)
-    lam, expected = jnp.float32(0.3), []
+    lam, expected = np.float32(0.3), []
     for cost in COSTS:
-        lam = gradient_step(lam, jnp.float32(cost), LIMIT, 0.2)
+        lam = gradient_step(lam, np.float32(cost), LIMIT, 0.2)
         expected.append(float(lam))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert min(expected) == 0.0  # the clamp at 0 is part of what is compared
@@ -72,7 +79,7 @@ def test_multiplier_is_never_negative_and_the_integral_is_clamped():
     assert (found >= 0).all()
     assert float(pid.integral) == 0.0
     # an integral without its clamp at 0 would have to climb back from -7.5
-    again, _ = pid_step(pid, jnp.float32(LIMIT + 1.0), LIMIT, only(i=0.1), 1.0)
+    again, _ = jit(pid_step)(pid, np.float32(LIMIT + 1.0), LIMIT, only(i=0.1), 1.0)
     np.testing.assert_allclose(again, 0.1, rtol=1e-6)
     found, pid = run(np.full(50, 10.0), only(i=1.0, integral_max=2.0))
     assert found[-1] == 2.0
@@ -92,7 +99,7 @@ def moved(costs, lengths, lam=0.5, **changes):
     """The multiplier after episodes of these costs and lengths, one number for each."""
     relative = {"multiplier_rule": "relative", "multiplier_lr": 1e-4, "cost_limit": LIMIT}
     config = settings("rcpo", **(relative | changes))
-    step = jax.jit(multiplier_step, static_argnames="config")
+    step = jit(multiplier_step, static_argnames="config")
     lam, past, along = jnp.float32(lam), constraint_init(), []
     for cost, length in zip(costs, lengths, strict=True):
         lam, past = step(lam, past, jnp.float32(cost), jnp.float32(length), config=config)

@@ -22,6 +22,8 @@ from safecritic.tasks.cheetah import HalfCheetah
 from safecritic.tasks.drawing import record_episode, saving
 from safecritic.tasks.repeat import RepeatAction
 
+pytestmark = pytest.mark.usefixtures("quick_runs")
+
 TINY: dict[str, Any] = SMALL | {"hidden": (8,), "learning_starts": 40}
 
 

@@ -19,6 +19,8 @@ from safecritic.run.callbacks import WandbCallback, WandbError
 from safecritic.run.folder import read_table
 from safecritic.run.loop import Intervals, NotFiniteError
 
+pytestmark = pytest.mark.usefixtures("quick_runs")
+
 TASK = "probes:KeptPoint-v0"
 EVERY = Intervals(log_every=50, critic_every=100, checkpoint_every=100)
 FLAGS = ["--hidden", "16", "16", "--batch-size", "16", "--buffer-size", "400"]

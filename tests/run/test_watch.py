@@ -15,6 +15,8 @@ from safecritic import CPO, DDPG, RCPO
 from safecritic.run import loop, watch
 from safecritic.run.watch import RunWarning, Watch, screened_share
 
+pytestmark = pytest.mark.usefixtures("quick_runs")
+
 LAST = 10_000
 
 

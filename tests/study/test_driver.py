@@ -14,11 +14,11 @@ from studies import FILE, command, finish, numbers, wait_for_a_run, workers_of, 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-def test_kill_9_of_a_worker_and_of_the_driver_and_ctrl_c_change_nothing(tmp_path: Path) -> None:
-    file = write_file(tmp_path, FILE.replace("steps = 900", "steps = 6_000"))
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    finish(whole, file)
-    expected = numbers(whole)
+def test_kill_9_of_a_worker_and_of_the_driver_and_ctrl_c_change_nothing(
+    whole: tuple[Path, Path], tmp_path: Path
+) -> None:
+    file, out = whole[0], tmp_path / "out"
+    expected = numbers(whole[1])
     assert len(expected) == 4
 
     process = subprocess.Popen(**command(out, file))
