@@ -79,18 +79,20 @@ def test_acting(name):
     obs = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
     act = jit(agent.act, static_argnames=("config", "explore"))
     policy = jit(agent.policy, static_argnames="config")
-    still, parts, info = act(state, obs, config=config, explore=False)
+    still, parts, info = act(state, obs, np.float32(0.0), config=config, explore=False)
     assert still.shape == (2,)
     assert still.dtype == jnp.float32
     np.testing.assert_array_equal(parts["noise"], state.noise)
     np.testing.assert_allclose([still], policy(state, obs[None], config=config), atol=1e-6)
-    noisy, parts, _ = act(state, obs, config=config, explore=True)
+    noisy, parts, _ = act(state, obs, np.float32(0.0), config=config, explore=True)
     assert not np.array_equal(noisy, still)
     assert (np.abs(noisy) <= 1).all()
-    same, _, _ = act(state, obs, config=config, explore=True)
+    same, _, _ = act(state, obs, np.float32(0.0), config=config, explore=True)
     np.testing.assert_array_equal(noisy, same)
     state = state._replace(**parts)
-    assert not np.array_equal(act(state, obs, config=config, explore=True)[0], noisy)
+    assert not np.array_equal(
+        act(state, obs, np.float32(0.0), config=config, explore=True)[0], noisy
+    )
 
     if "q_cost" in info:
         assert (set(info) == {"q_cost"}) != (agent is safety_critic)
@@ -105,23 +107,24 @@ def test_acting(name):
     after, metrics = end_episode(state, cost, decisions, config=config)
     np.testing.assert_array_equal(after.noise, 0.0)
     if hasattr(config, "multiplier_lr"):
-        expected = config.multiplier_init + config.multiplier_lr * (1.5 - config.cost_limit)
-        np.testing.assert_allclose(metrics["dual/multiplier"], expected, rtol=1e-6)
-        state = state._replace(multiplier=jnp.float32(0.5))
-        relative = replace(config, multiplier_rule="relative", multiplier_lr=0.1)
-        _, metrics = agent.end_episode(state, jnp.float32(1.5), jnp.float32(40), relative)
-        excess = (1.5 - config.cost_limit) / config.cost_limit
-        expected = min(0.5 * np.exp(0.1 * 40 * excess), config.multiplier_max)
+        aim = config.multiplier_aim * config.cost_limit
+        excess = (1.5 - aim) / aim
+        expected = config.multiplier_init * np.exp(config.multiplier_lr * 40 * excess + excess)
         np.testing.assert_allclose(metrics["dual/multiplier"], expected, rtol=1e-5)
+        printed = replace(config, multiplier_rule="printed", multiplier_lr=0.1)
+        _, metrics = agent.end_episode(state, jnp.float32(1.5), jnp.float32(40), printed)
+        expected = config.multiplier_init + 0.1 * (1.5 - config.cost_limit)
+        np.testing.assert_allclose(metrics["dual/multiplier"], expected, rtol=1e-6)
 
 
 def test_screen_changes_a_risky_action_also_without_exploration():
-    screen = {"tolerance": 0.0, "screen_candidates": 64, "screen_from": "uniform"}
+    screen = {"tolerance": 0.0, "tolerance_in": "cost", "screen_choice": "cost"}
+    screen |= {"screen_candidates": 64, "screen_from": "uniform"}
     config = settings("sc", units="task", **screen)
     state = start("sc", config)
     obs = np.ones(4, np.float32)
     act = jit(safety_critic.act, static_argnames=("config", "explore"))
-    action, _, info = act(state, obs, config=config, explore=False)
+    action, _, info = act(state, obs, np.float32(0.0), config=config, explore=False)
     proposed = jit(safety_critic.policy, static_argnames="config")(state, obs[None], config=config)
     q = values(state, obs[None], proposed, config=config)["q_cost"][0]
     assert float(info["screened"]) == float(info["changed"]) == 1.0
@@ -129,9 +132,11 @@ def test_screen_changes_a_risky_action_also_without_exploration():
     found = values(state, obs[None], np.asarray(action)[None], config=config)["q_cost"]
     np.testing.assert_allclose(found, info["q_cost"], rtol=1e-4)
     unknown = settings("sc", units="measured", **screen)  # no cost yet, so no unit to screen in
-    assert float(act(state, obs, config=unknown, explore=False)[2]["screened"]) == 0.0
+    assert (
+        float(act(state, obs, np.float32(0.0), config=unknown, explore=False)[2]["screened"]) == 0.0
+    )
     off = dataclasses.replace(config, screen=None)
-    kept, _, info = act(state, obs, config=off, explore=False)
+    kept, _, info = act(state, obs, np.float32(0.0), config=off, explore=False)
     np.testing.assert_allclose([kept], proposed, atol=1e-6)
     assert float(info["screened"]) == 0.0
 

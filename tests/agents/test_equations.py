@@ -19,6 +19,7 @@ from helpers.quick import jit
 from safecritic import networks, noise
 from safecritic.agents import cost_critic, ddpg, safety_critic, scaling
 from safecritic.agents.interface import EnvSpec
+from safecritic.agents.settings import replace
 from safecritic.critics import bellman, conservative, influence, screening
 from safecritic.critics.conservative import Form
 from safecritic.critics.multiplier import gradient_step
@@ -153,9 +154,10 @@ def test_sharpened_observations():
 
 
 def test_sharpened_observations_of_the_critic_alone():
-    """By default a closeness is raised to a power in its place, for Q_C only."""
+    """A closeness can be raised to a power in its place, for Q_C only."""
     spec = EnvSpec(obs_dim=3, action_dim=1, closeness=(1,))
-    config = settings("sc", sharpening=3.0, sharpening_gain=0.25, observation_scaling="running")
+    running = {"observation_scaling": "running", "sharpening_for": "critic"}
+    config = settings("sc", sharpening=3.0, sharpening_gain=0.25, **running)
     scaler = scaling.scaler_init(spec, config)._replace(mean=np.ones(3), var=np.full(3, 4.0))
     obs = np.array([5.0, 0.5, -3.0], np.float32)
     found = critic_inputs(scaler, obs, config)
@@ -297,7 +299,7 @@ def agent(config, seed=0):
 
 
 def test_eq_5_actor_loss(rng):
-    config = settings("usc-nr", kl_weight=0.3, kl_sigma=0.4)
+    config = settings("usc-nr", kl_weight=0.3, kl_sigma=0.4, layer_norm="none")
     state = agent(config)
     old = networks.init(jax.random.key(9), (3, 6, 5, 2))
     obs, lam = rng.normal(size=(B, 3)), 1.7
@@ -306,7 +308,7 @@ def test_eq_5_actor_loss(rng):
         action = np.tanh(plain_network(state.actor, row))
         before = np.tanh(plain_network(old, row))
         kl = sum((action - before) ** 2) / (2 * 0.4**2)
-        total -= plain_network(state.reward, [*row, *action])[0]
+        total -= plain_network(state.reward[0], [*row, *action])[0]
         total += lam * plain_cost(state.safety[0], row, action) + 0.3 * kl
     parts = double((state.actor, old, state.reward, state.safety))
     arguments = (obs, obs, np.float64(lam), np.float64(np.inf))
@@ -317,7 +319,7 @@ def test_eq_5_actor_loss(rng):
         -metrics["actor/q_reward"] + lam * metrics["actor/q_cost"] + 0.3 * metrics["actor/kl"],
         value,
     )
-    rescaled = settings("usc-nr", kl_weight=0.3, kl_sigma=0.4, rescale_actor_loss=True)
+    rescaled = replace(config, rescale_actor_loss=True)
     value, _ = loss(*parts, *arguments, config=rescaled)
     np.testing.assert_allclose(value, total / B / (1 + lam), rtol=1e-10)
 
@@ -406,8 +408,8 @@ def test_algorithm_1_screen(source):
 
     @jit
     def look(key, action):
-        part = Screen(tolerance=0.3, screen_candidates=200, screen_from=source, screen_spread=0.2)
-        return screening.screen(key, action, cost, part, 0.3)
+        part = Screen(screen_choice="cost", screen_candidates=200, screen_from=source)
+        return screening.screen(key, action, cost, cost, part, 0.3)
 
     safe = look(jax.random.key(0), np.array([-0.6, 0.0], np.float32))
     np.testing.assert_allclose(safe.action, [-0.6, 0.0], rtol=1e-6)

@@ -20,7 +20,7 @@ SCALE_FREE: dict[str, Any] = {
     "multiplier_init": 0.05,
     "multiplier_lr": 1e-4,
     "multiplier_max": 10.0,
-    "tolerance_in": "limits",
+    "tolerance_in": "budget",
 }
 SPEC = EnvSpec(obs_dim=4, action_dim=2, cost_max=1.0)
 SMALL: dict[str, Any] = {

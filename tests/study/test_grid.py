@@ -108,7 +108,7 @@ def test_a_default_limit_is_a_warning_for_each_environment(tmp_path: Path) -> No
 
 def test_shipped_studies() -> None:
     sizes = {name: len(grid.read(path)) for name, path in grid.shipped().items()}
-    assert sizes == {"paper.toml": 8 * 6 * 5, "quick.toml": 16}
+    assert sizes == {"paper.toml": 8 * 6 * 5, "quick.toml": 16, "tasks.toml": 4 * 6 * 5}
     assert grid.find("quick") == grid.find("quick.toml")
     with pytest.raises(StudyError, match=r"nor one of paper\.toml, quick\.toml"):
         grid.find("nothing.toml")

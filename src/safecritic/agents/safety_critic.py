@@ -21,8 +21,9 @@ estimated from half of the states, drawn by their caution (`conservative_share`)
 Eq. 1 comes from the replay buffer (`reference`); the old policy of the KL term is the target actor,
 the old prediction of Eq. 9 the target safety critic, because against the parameters of one step ago
 both gradients vanish; refinement targets are the neighbours' Bellman targets (`refine_target`);
-observations are scaled, those of Q_C sharpened, Q_C cannot be negative (`safety_output`); the
-multiplier starts lower and the screen's tolerance is higher.
+observations are scaled and sharpened, reward and cost counted in measured units, Q_C cannot be
+negative (`safety_output`); the multiplier moves in relative terms and starts low; the screen's
+tolerance is what is left of the budget, and it takes the best Q_R within it (`docs/scales.md`).
 """
 
 from dataclasses import dataclass
@@ -535,7 +536,14 @@ def act(
         return q_reward(state.reward, jnp.broadcast_to(here, (len(actions), len(here))), actions)
 
     tolerance = screen_tolerance(state, spent, size, config)
-    chosen = screening.screen(key_screen, action, cost_of, reward_of, config.screen, tolerance)
+    # Before a task is learned nothing is within, and a critic that knows little would do all the
+    # acting; a learned policy without noise may push for good against what it cannot move.
+    price = None
+    if config.screen is not None and not explore:
+        price = config.screen.screen_price * state.multiplier
+    chosen = screening.screen(
+        key_screen, action, cost_of, reward_of, config.screen, tolerance, price
+    )
     info = {"q_cost": size * chosen.q_cost, "screened": chosen.screened, "changed": chosen.changed}
     return chosen.action, {"key": key, "noise": noise}, info
 
