@@ -476,7 +476,12 @@ class Agent:
             advice = checkpoint.other_generation(folder, generation)
             raise checkpoint.CheckpointError(f"{folder}: {error}{advice}") from error
         agent.notes = list(agent._unsaid)
-        if "tables" in index["numbers"]:
+        if content.get("every") is not None:  # the folder of a run, not of `save`
+            if index["numbers"].get("tables") is None:
+                raise checkpoint.CheckpointError(
+                    f"{folder} does not say how long the tables of the run were: it is damaged, or "
+                    "belongs to another folder"
+                )
             agent.run_folder, agent._tables = path, index["numbers"]["tables"]
         now = versions()
         changed = [
@@ -485,7 +490,8 @@ class Agent:
             if now.get(name) != then
         ]
         if changed:
-            note = f"saved with {', '.join(changed)}: numbers may differ in rounding"
+            saved = files.printable(", ".join(changed))
+            note = f"saved with {saved}: numbers may differ in rounding"
             agent.notes.append(note)
             warnings.warn(note, RunWarning, stacklevel=2)
         return agent

@@ -7,8 +7,8 @@
 
     check(Spec, content, path)
 
-Keys that a dataclass does not name are left alone: who reads a file uses only what is checked. A
-field with a default may be missing. `float` means a finite number.
+Keys that a dataclass does not name are left alone, unless it sets `CLOSED`: who reads a file uses
+only what is checked. A field with a default may be missing. `float` means a finite number.
 """
 
 import dataclasses
@@ -148,6 +148,11 @@ def _object(kind: Any, value: Any, key: str) -> Iterator[Problem]:
             yield from _problems(field.type, value[field.name], at)
         elif field.default is dataclasses.MISSING:
             yield at, "a value", "nothing: the key is missing"
+    if getattr(kind, "CLOSED", False):
+        names = [field.name for field in dataclasses.fields(kind)]
+        for name in value:
+            if name not in names:
+                yield key, f"no other keys than {', '.join(names)}", shown(name)
 
 
 def _list(kind: Any, value: Any, key: str) -> Iterator[Problem]:

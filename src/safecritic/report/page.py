@@ -34,13 +34,11 @@ PAPER = (
 
 def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) -> None:
     """Write the page."""
-    import plotly as package
-
     drawn = {_id(figure): plotly(figure) for figure in figures}
     # no sign in it may end the script or open another
     data = json.dumps(drawn, separators=(",", ":"), allow_nan=False)
     data = data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-    script = (Path(package.__file__).parent / "package_data" / "plotly.min.js").read_text("utf-8")
+    script = plotly_script()
     own = f"\n{_own('page.js')}"
     items: list[Item] = [*tables, *figures]
     names = in_order((item.section for item in items), INTRODUCTIONS)
@@ -75,6 +73,13 @@ def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) 
 </html>
 """
     write_text(path, content)
+
+
+def plotly_script() -> str:
+    """Return Plotly's own script."""
+    import plotly as package
+
+    return (Path(package.__file__).parent / "package_data" / "plotly.min.js").read_text("utf-8")
 
 
 def _policy(*scripts: str) -> str:

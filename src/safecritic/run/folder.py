@@ -35,7 +35,7 @@ import numpy as np
 from safecritic import files
 from safecritic.files import FileError, write_json
 from safecritic.run import records
-from safecritic.run.checkpoint import CheckpointError, exists
+from safecritic.run.checkpoint import INDICES, CheckpointError, exists
 from safecritic.run.episode import EPISODE_COLUMNS
 
 Columns = dict[str, list[float]]
@@ -170,6 +170,7 @@ class RunFolder:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._open["lock"] = lock_folder(self.path)
                 files.remove_leftovers(self.path)
+                self._refuse_special()
                 if description is not None:
                     # first, because a folder without it is not recognised as a run
                     self.write_config(description)
@@ -178,6 +179,14 @@ class RunFolder:
         except BaseException:
             self.close()
             raise
+
+    def _refuse_special(self) -> None:
+        """Refuse now what could not be written when the run has taken its time."""
+        for name in ("config.json", "summary.json", "curves.png"):
+            files.refuse_special(self.path / name)
+        for name in ("checkpoint", "failed"):
+            for index in INDICES.values():
+                files.refuse_special(files.require_folder(self.path / name) / index)
 
     def write_config(self, description: dict[str, Any]) -> None:
         """Write config.json: the description, the versions and the command."""
@@ -388,7 +397,12 @@ def read_run_table(
 
     With `whole` it must also end there.
     """
-    data = files.read_bytes(path, files.TABLE_BYTES, "a table")
+    try:
+        data = files.read_bytes(path, files.TABLE_BYTES, "a table")
+    except FileNotFoundError:
+        if cut is None:
+            raise
+        raise RunFolderError(f"{path} is missing: restore it from a copy") from None
     if cut is not None:
         start = data[: cut["bytes"]]
         if (

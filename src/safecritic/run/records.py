@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from safecritic.schema import Count, Digest, Matching, Name, Within
 
@@ -16,6 +16,8 @@ NOT_NEGATIVE = Annotated[float, Within(0)]
 class Declared:
     """What was declared about an environment: keywords of `adapt`."""
 
+    CLOSED: ClassVar[bool] = True  # its keys become keywords
+
     cost_key: str | None = None
     no_cost: bool | None = None
     success_key: str | None = None
@@ -26,6 +28,8 @@ class Declared:
 @dataclass
 class Spec:
     """An agent's `EnvSpec`."""
+
+    CLOSED: ClassVar[bool] = True  # its keys become keywords
 
     obs_dim: Annotated[int, Within(1, 10**6)]
     action_dim: Annotated[int, Within(1, 10**4)]
@@ -49,6 +53,8 @@ class Environment:
 @dataclass
 class Every:
     """Intervals of a run."""
+
+    CLOSED: ClassVar[bool] = True  # its keys become keywords
 
     log_every: Annotated[int, Within(1, 10**12)]
     critic_every: Annotated[int, Within(1, 10**12)]
