@@ -73,11 +73,13 @@ class StepChecks:
         try:
             obs, reward, terminated, truncated, info = result
             cost = info["cost"]
-            vector = obs.astype(np.float32)
+            with np.errstate(over="ignore", invalid="ignore"):
+                vector = obs.astype(np.float32)
+                square = vector.dot(vector)
             usable = (
                 vector.shape == self.shape
                 and obs.dtype.kind == "f"
-                and vector.dot(vector) < _LARGEST_SQUARE
+                and square < _LARGEST_SQUARE
                 and isinstance(reward, float)
                 and -LARGEST < reward < LARGEST
                 and isinstance(cost, float)
