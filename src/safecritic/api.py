@@ -465,7 +465,13 @@ class Agent:
                     )
             described |= {"spec": environment["spec"]}
         agent = kind.__new__(kind)
-        agent._build(adapted, described, config, content["seed"], fresh=False)
+        try:
+            agent._build(adapted, described, config, content["seed"], fresh=False)
+        except Exception as error:  # sizes that no program can be traced with
+            raise RunFolderError(
+                f"{path / 'config.json'}, key config: no agent can be made of these settings "
+                f"({type(error).__name__}: {files.printable(str(error)[:200])}); restore the file"
+            ) from error
         if described["task"] == environment["task"]:
             agent._recorded = environment  # the same one, whoever made it
         most = room_for(path, agent.training.device)

@@ -14,6 +14,7 @@ from safecritic.cli.errors import FAILED, INTERRUPTED, UsageError, explained, un
 from safecritic.files import is_file, refuse_special
 
 SCENES = 20  # tried for a film that does not end at once
+SHORTEST_FILM = 3  # steps
 
 TRAIN_HELP = """\
 Train a method on a task. Its settings: safecritic train METHOD --help
@@ -195,28 +196,36 @@ def show(arguments: list[str]) -> int:
         env, _ = make_again(agent.environment)
         if not hasattr(env.unwrapped, "draw"):
             raise UsageError(f"{agent.environment['task']} cannot be drawn: only curves were made")
-        from safecritic.tasks.drawing import record_episode, save_animation, save_png
+        from safecritic.tasks.drawing import record_episode
 
-        seed, real_time = chosen.seed, env.metadata.get("render_fps", 25)
+        seed = chosen.seed
         for number in range(chosen.episodes):
             path = chosen.run / f"episode-{number}.{chosen.format}"
             refuse_special(path)
             for _ in range(SCENES):
-                seed += 1
-                frames = record_episode(
-                    *(env, agent.policy(seed=seed - 1), None, seed - 1),
-                    every=chosen.every,
-                    action_repeat=agent.config.action_repeat,
-                )
-                if len(frames) > 2:
+                if not _ends_at_once(env, agent.policy(seed=seed), seed):
                     break
-                print(f"the scene of seed {seed - 1} ends at once: the next one is filmed instead")
-            if chosen.format == "png":
-                save_png(frames[-1], path)
-            else:
-                save_animation(frames, path, real_time / chosen.every)
+                print(f"the scene of seed {seed} ends at once: the next one is filmed instead")
+                seed += 1
+            record_episode(
+                *(env, agent.policy(seed=seed), path, seed),
+                every=chosen.every,
+                action_repeat=agent.config.action_repeat,
+            )
             print(path)
+            seed += 1
     return 0
+
+
+def _ends_at_once(env: Any, policy: Any, seed: int) -> bool:
+    """Return whether an episode ends in its first steps, too soon for a film."""
+    obs, _ = env.reset(seed=seed)
+    action = policy(obs)
+    for _ in range(SHORTEST_FILM):
+        *_, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            return True
+    return False
 
 
 def study(arguments: list[str]) -> int:

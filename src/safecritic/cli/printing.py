@@ -198,7 +198,11 @@ class StudyTable:
 def progress(title: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar; yield the function that moves it to `done` of `total`."""
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def advance(done: int, total: int) -> None:

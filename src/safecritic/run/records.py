@@ -270,5 +270,5 @@ def is_setting(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, int) and not isinstance(value, bool):
-        return abs(value) <= 10**12
+        return abs(value) < 2**31  # what the device counts with
     return isinstance(value, float) and not math.isnan(value)
