@@ -17,6 +17,7 @@ from safecritic.agent_classes import agent_class
 from safecritic.api import Agent
 from safecritic.methods import METHODS
 from safecritic.run.callbacks import BaseCallback, Progress
+from safecritic.run.folder import write_json
 from safecritic.run.watch import RunWarning
 
 pytestmark = pytest.mark.usefixtures("quick_runs")
@@ -122,8 +123,9 @@ def test_versions_that_changed_are_named(trained: DDPG, tmp_path: Path) -> None:
     path = tmp_path / "agent" / "config.json"
     content = json.loads(path.read_text())
     content["versions"]["jax"] = "0.0.1"
-    path.write_text(json.dumps(content))
-    (note,) = DDPG.load(tmp_path / "agent", env=KeptPoint()).notes
+    write_json(path, content)
+    with pytest.warns(RunWarning, match="saved with jax"):
+        (note,) = DDPG.load(tmp_path / "agent", env=KeptPoint()).notes
     assert note.startswith("saved with jax 0.0.1 (now ")
 
 
@@ -324,11 +326,9 @@ def test_an_agent_without_episodes_shows_no_means() -> None:
 
 def test_a_notebook_runs_nothing_from_a_name(trained: DDPG, tmp_path: Path) -> None:
     trained.save(tmp_path / "agent")
-    path = tmp_path / "agent" / "config.json"
-    content = json.loads(path.read_text())
-    content["environment"]["task"] = "<script>alert(1)</script>"
-    path.write_text(json.dumps(content))
-    html = DDPG.load(tmp_path / "agent")._repr_html_()
+    loaded = DDPG.load(tmp_path / "agent")
+    loaded.environment["task"] = "<script>alert(1)</script>"
+    html = loaded._repr_html_()
     assert "&lt;script&gt;" in html
     assert "<script" not in html
 

@@ -257,7 +257,7 @@ def test_a_run_is_repeatable_and_resumes_exactly(tmp_path):
     assert whole.num_timesteps == 1_600
     assert_same(agent_on().learn(1_600), whole)
     part = agent_on().learn(800, out=tmp_path / "part")
-    resumed = CPO.load(tmp_path / "part")
+    resumed = CPO.load(tmp_path / "part", trust_env=True)
     assert resumed.notes == []
     resumed.learn(800, out=tmp_path / "part")
     assert_same(resumed, whole)

@@ -34,6 +34,14 @@ VARIABLES = """\
 """
 
 
+EXIT_CODES = """\
+  0      done
+  1      a run or a study failed after it had begun; what can be resumed is printed
+  2      refused: nothing was begun
+  130    stopped by Ctrl-C, and saved
+"""
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -64,6 +72,13 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output is gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except Exception as error:
+        if os.environ.get("SAFECRITIC_TRACEBACK"):
+            raise
+        from safecritic.cli.errors import unexpected_text
+
+        print(f"error: {unexpected_text(error)}", file=sys.stderr)
+        return FAILED
 
 
 def _overview() -> str:
@@ -75,6 +90,7 @@ def _overview() -> str:
         f"commands:\n{summaries}\n\n"
         f"examples:\n{EXAMPLES}\n"
         f"environment variables:\n{VARIABLES}\n"
+        f"exit codes:\n{EXIT_CODES}\n"
         "`safecritic COMMAND --help` lists the options of a command,\n"
         "`safecritic train METHOD --help` the settings of a method."
     )
