@@ -3,7 +3,7 @@
     from safecritic import USC
 
     agent = USC("CarGoal1", cost_limit=1.0, seed=0)
-    agent.learn(total_timesteps=60_000, progress_bar=True)
+    agent.learn(total_timesteps=40_000, progress_bar=True)
     action, _ = agent.predict(obs)
     print(agent.evaluate(episodes=10).means["cost"])
     agent.save("my-agent")

@@ -62,7 +62,6 @@ REWARD = jnp.array([9.0, 1.0, 2.0, 5.0], jnp.float32)
         (0.4, "reward", 1.0, 2),
         (0.1, "reward", 1.0, 0),  # none is within: the best Q_R - price Q_C, here 9 - 0.9
         (0.1, "reward", 20.0, 2),  # 2 - 20 x 0.2
-        (0.4, "reward", None, 2),
         (0.1, "cost", 1.0, 2),
         (0.8, "cost", 1.0, 2),
     ],
@@ -102,8 +101,8 @@ def test_the_action_is_kept_where_nothing_is_better():
     def worse(actions):
         return -reward(actions)
 
-    for value, price in ((reward, jnp.float32(3.0)), (worse, None)):
-        chosen = screening.screen(jax.random.key(0), action, cost, value, part, 1.0, price)
+    for value, keep in ((reward, False), (worse, True)):
+        chosen = screening.screen(jax.random.key(0), action, cost, value, part, 1.0, 3.0, keep)
         np.testing.assert_array_equal(chosen.action, action)
         assert (float(chosen.screened), float(chosen.changed)) == (1.0, 0.0)
 

@@ -57,6 +57,7 @@ from safecritic.critics.multiplier import (
     Constraint,
     MultiplierSettings,
     constraint_init,
+    limit_scale,
     multiplier_step,
 )
 from safecritic.critics.refinement import Refinement
@@ -67,6 +68,8 @@ from safecritic.fast.neighbours import find_neighbours
 from safecritic.networks import Members, Params
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch
+
+NEAR_LIMIT = 3.0  # limits that episodes may cost on average for the screen to act in training
 
 __all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"]
 
@@ -538,11 +541,11 @@ def act(
     tolerance = screen_tolerance(state, spent, size, config)
     # Before a task is learned nothing is within, and a critic that knows little would do all the
     # acting; a learned policy without noise may push for good against what it cannot move.
-    price = None
-    if config.screen is not None and not explore:
-        price = config.screen.screen_price * state.multiplier
+    lost = state.past.cost > NEAR_LIMIT * limit_scale(state.past, config.cost_limit)
+    price = 0.0 if config.screen is None else config.screen.screen_price * state.multiplier
     chosen = screening.screen(
-        key_screen, action, cost_of, reward_of, config.screen, tolerance, price
+        *(key_screen, action, cost_of, reward_of, config.screen, tolerance, price),
+        keep=lost & explore,
     )
     info = {"q_cost": size * chosen.q_cost, "screened": chosen.screened, "changed": chosen.changed}
     return chosen.action, {"key": key, "noise": noise}, info

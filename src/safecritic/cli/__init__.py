@@ -19,7 +19,7 @@ COMMANDS = {  # each a function of `commands`
 }
 
 EXAMPLES = """\
-  safecritic train usc CarGoal1 --steps 60000 --seed 0
+  safecritic train usc CarGoal1 --steps 40000 --seed 0
   safecritic train --resume runs/usc-CarGoal1-seed0
   safecritic evaluate runs/usc-CarGoal1-seed0 --episodes 10
   safecritic show runs/usc-CarGoal1-seed0

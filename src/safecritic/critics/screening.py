@@ -23,7 +23,7 @@ class Screen(Part):
     tolerance_in: Literal["budget", "cost"] = "budget"  # what is left of the limit; paper: cost
     tolerance_least: float = 0.1  # smallest tolerance of a budget, in typical costs
     screen_choice: Literal["reward", "cost"] = "reward"  # best Q_R within; paper: least Q_C
-    screen_price: float = 3.0  # of Q_C where nothing is within, in multipliers; deployed
+    screen_price: float = 3.0  # of Q_C where nothing is within, in multipliers
     screen_candidates: int = 16  # number of actions tried, N; the paper gives no value
     screen_from: Literal["grid", "uniform", "ou"] = "grid"  # paper: ou, noise on the action
     screen_spread: float = 0.2  # spread of the noise around the action
@@ -96,16 +96,17 @@ def choose_within(
     q_others: jax.Array,
     q_reward: jax.Array,
     tolerance: jax.Array,
-    price: jax.Array | None,
+    price: jax.Array,
+    keep: jax.Array,
 ) -> Screened:
     """Return the action of best Q_R within the tolerance; if none is, of best Q_R - price Q_C.
 
-    The proposed action is the first of `q_reward`, the others follow. Without a price the action is
+    The proposed action is the first of `q_reward`, the others follow. With `keep` the action is
     kept where nothing is within.
     """
     actions, q_all = jnp.concatenate([action[None], others]), jnp.append(q, q_others)
     within = q_all <= tolerance
-    otherwise = -jnp.arange(len(q_all)) if price is None else q_reward - price * q_all
+    otherwise = jnp.where(keep, -jnp.arange(len(q_all)), q_reward - price * q_all)
     value = jnp.where(within.any(), jnp.where(within, q_reward, -jnp.inf), otherwise)
     best = jnp.argmax(value)
     return Screened(
@@ -123,22 +124,23 @@ def screen(
     q_reward: Callable[[jax.Array], jax.Array],
     part: Screen | None,
     tolerance: float | jax.Array,
-    price: jax.Array | None = None,
+    price: float | jax.Array = 1.0,
+    keep: bool | jax.Array = False,
 ) -> Screened:
     """Algorithm 1, lines 6-9: keep `action` unless its Q_C exceeds the tolerance.
 
     `q_cost` and `q_reward` map actions (n, A) to their values (n,) in the present state, Q_C in
-    units of `tolerance`; `price` is that of one such unit in units of Q_R (`choose_within`).
-    Without a screen every action is kept.
+    units of `tolerance`; `price` is that of one such unit in units of Q_R, and `keep` says to keep
+    an action where nothing is within. Without a screen every action is kept.
     """
     q = q_cost(action[None])[0]
 
-    def keep() -> Screened:
+    def unchanged() -> Screened:
         zero = jnp.zeros((), jnp.float32)
         return Screened(action, q, zero, zero)
 
     if part is None:
-        return keep()
+        return unchanged()
 
     def search() -> Screened:
         others = candidates(
@@ -147,7 +149,8 @@ def screen(
         if part.screen_choice == "reward":
             limit = jnp.asarray(tolerance, jnp.float32)
             reward = q_reward(jnp.concatenate([action[None], others]))
-            return choose_within(action, q, others, q_cost(others), reward, limit, price)
+            cost, kept = jnp.asarray(price, jnp.float32), jnp.asarray(keep)
+            return choose_within(action, q, others, q_cost(others), reward, limit, cost, kept)
         return choose(action, q, others, q_cost(others))
 
-    return jax.lax.cond(q > tolerance, search, keep)
+    return jax.lax.cond(q > tolerance, search, unchanged)
