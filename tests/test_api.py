@@ -147,6 +147,7 @@ def test_evaluation_is_the_deployed_policy_on_its_own_seeds() -> None:
         reward = cost = 0.0
         length, done = 0, False
         while not done:
+            policy.spent = cost
             obs, r, terminated, truncated, info = env.step(policy(obs))
             reward, cost, length = reward + r, cost + info["cost"], length + 1
             done = terminated or truncated

@@ -37,7 +37,7 @@ def test_budgets_and_settings_of_a_task_and_a_method() -> None:
         "task": {"CarGoal2": {"cost_limit": 7.0, "steps": 5_000}},
     }
     jobs = {(job.method, job.task): job for job in grid.jobs_of(content)}
-    assert jobs["ddpg", "CarGoal1"].steps == 60_000  # what the method needs
+    assert jobs["ddpg", "CarGoal1"].steps == 40_000  # what the method needs
     assert jobs["ddpg", "CarGoal2"].steps == 5_000
     assert jobs["cpo", "CarGoal2"].steps == 16_000  # the method's own word goes last
     limits = [jobs["ddpg", task].settings["cost_limit"] for task in ("CarGoal1", "CarGoal2")]

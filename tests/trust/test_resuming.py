@@ -35,7 +35,7 @@ def test_a_run_killed_after_its_last_checkpoint_is_finished(
     assert files.read_json(run / "summary.json") == expected
     assert (run / "curves.png").exists()
     assert cli.main(["train", "--resume", "run"]) == 2
-    assert "already has 210 steps" in capsys.readouterr().err
+    assert "already has 212 steps" in capsys.readouterr().err
 
 
 def test_a_setting_edited_by_hand_is_named(run: Path) -> None:
