@@ -127,6 +127,7 @@ class Agent:
         self.run_folder: Path | None = None  # the run folder this agent writes to
         self._tables: dict[str, Any] | None = None  # what to cut its tables to on resume
         self._recorded = environment  # as config.json has it
+        self._saved_settings: dict[str, Any] | None = None  # of the checkpoint in `run_folder`
         self._policies: dict[bool, tuple[int, Policy]] = {}  # of `predict`, and their step
         self.notes: list[str] = []  # what could not be restored, and other versions
         self._unsaid: list[str] = []  # notes that matter when it learns on
@@ -264,6 +265,10 @@ class Agent:
             if resumed and self._tables is not None:
                 folder.cut_back(self._tables)
             self.run_folder, self._tables = path, None
+            if resumed and folder.settings != self._saved_settings:
+                # another environment was passed: config.json now belongs to no checkpoint
+                self.training.save(folder)
+            self._saved_settings = folder.settings
         except BaseException:
             folder.close()
             raise
@@ -489,6 +494,7 @@ class Agent:
                     "belongs to another folder"
                 )
             agent.run_folder, agent._tables = path, index["numbers"]["tables"]
+            agent._saved_settings = index["settings"]
         now = versions()
         changed = [
             f"{name} {then} (now {now.get(name, 'missing')})"

@@ -132,6 +132,7 @@ def test_films_skip_scenes_that_end_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("safecritic.tasks.fetch.FetchReach.horizons", {"benchmark": 20})
     env = make("FetchReach")
     seeds = range(10_000, 10_100)
 

@@ -11,6 +11,7 @@ import pytest
 from safecritic import DDPG, cli, files
 from safecritic.api import Agent
 from safecritic.files import FileError
+from safecritic.run.loop import Intervals
 
 
 @pytest.fixture
@@ -144,3 +145,17 @@ def test_what_was_lost_is_said_when_it_learns_on(tmp_path: Path) -> None:
     agent = DDPG.load(tmp_path / "run", env=Point())
     with pytest.warns(RunWarning, match=r"the open episode \(\d+ steps\) was dropped"):
         agent.learn(10)
+
+
+def test_another_environment_is_recorded_with_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    from probes import SMALL, KeptPoint
+
+    class Other(KeptPoint):
+        pass
+
+    run = tmp_path / "run"
+    DDPG(KeptPoint(), seed=0, **SMALL).learn(75, out=run)
+    agent = DDPG.load(run, env=Other())
+    agent._open(run, False, 200, Intervals()).close()  # and killed before its first step
+    assert files.read_json(run / "config.json")["task"] == "Other"
+    assert DDPG.load(run, env=Other()).num_timesteps == 75
