@@ -43,9 +43,11 @@ def write_run(out: Path, job: grid.Job, costs: list[float], deployed: float) -> 
         for number, cost in enumerate(costs, 1):
             row = {"episode": number, "step": 5 * number, "length": 5}
             writer.writerow(row | {"cost": cost, "reward": 2 * cost})
-    data = (run / "episodes.csv").read_bytes()
-    cut = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    tables = {"episodes": cut, "updates": cut}
+    (run / "updates.csv").write_text(f"step,time/steps_per_second\n{job.steps},100.0\n")
+    tables = {}
+    for name in ("episodes", "updates"):
+        data = (run / f"{name}.csv").read_bytes()
+        tables[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     summary = {"steps": job.steps, "episodes": len(costs), "tables": tables}
     write_json(run / "summary.json", summary)
     means = {"cost": deployed, "reward": 1.0, "success": None}
