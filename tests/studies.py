@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from helpers.commands import PATIENCE
 from probes import SMALL
 from safecritic.run import checkpoint
 from safecritic.run.folder import EPISODE_COLUMNS, write_json
@@ -93,7 +94,7 @@ def command(out: Path, file: Path, *more: str) -> dict[str, Any]:
 
 def finish(out: Path, file: Path) -> str:
     """Run a study to its end and return what it printed."""
-    done = subprocess.run(**command(out, file), timeout=300, check=False)
+    done = subprocess.run(**command(out, file), timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
@@ -113,7 +114,8 @@ def workers_of(out: Path) -> list[int]:
 
 def wait_for_a_run(out: Path, process: subprocess.Popen) -> list[int]:
     """Wait until a run has written its table; return the study's workers."""
-    for _ in range(1200):
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
         if process.poll() is not None:
             raise AssertionError(process.communicate()[0])
         if list(out.glob("runs/*/episodes.csv")) and (workers := workers_of(out)):
