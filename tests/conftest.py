@@ -10,6 +10,8 @@ import pytest
 
 pytest.register_assert_rewrite("helpers")
 
+from helpers.flags import with_quick  # noqa: E402
+
 
 @pytest.fixture
 def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +33,4 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(10_000, 50, 100)
     # before any test module imports JAX, in the workers of xdist too
     if config.option.markexpr == "not slow":
-        flags = os.environ.get("XLA_FLAGS", "")
-        # the emitters of fused loops take most of the time of compiling an update
-        quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-        os.environ["XLA_FLAGS"] = f"{flags} {quick}".strip()
+        os.environ["XLA_FLAGS"] = with_quick(os.environ)

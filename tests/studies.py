@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.commands import PATIENCE
 from probes import SMALL
 from safecritic.evaluation.measures import Measure, measure_run
 from safecritic.run import checkpoint
@@ -104,7 +105,7 @@ def command(out: Path, file: Path, *more: str) -> dict[str, Any]:
 
 def finish(out: Path, file: Path) -> str:
     """Run a study to its end and return what it printed."""
-    done = subprocess.run(**command(out, file), timeout=300, check=False)
+    done = subprocess.run(**command(out, file), timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
@@ -124,7 +125,8 @@ def workers_of(out: Path) -> list[int]:
 
 def wait_for_a_run(out: Path, process: subprocess.Popen) -> list[int]:
     """Wait until a run has written its table; return the study's workers."""
-    for _ in range(1200):
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
         if process.poll() is not None:
             raise AssertionError(process.communicate()[0])
         if list(out.glob("runs/*/episodes.csv")) and (workers := workers_of(out)):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.commands import FLAGS, TASK, assert_same_run, start, wait_for, whole_run
+from helpers.commands import FLAGS, PATIENCE, TASK, assert_same_run, start, wait_for, whole_run
 from probes import small_disk
 from safecritic import cli
 from safecritic.run import checkpoint
@@ -21,7 +21,7 @@ def test_ctrl_c_then_kill_9_and_the_run_is_still_the_uninterrupted_one(there: Pa
     index = run / "checkpoint" / "checkpoint.json"
     wait_for(process, index.exists)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     reached = checkpoint.load(run / "checkpoint")[1]["step"]
@@ -40,7 +40,7 @@ def test_ctrl_c_then_kill_9_and_the_run_is_still_the_uninterrupted_one(there: Pa
     assert kept % 250 == 0
 
     process = start(*command.split()[1:], "--steps", str(kept + 275), cwd=there)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     whole_run(kept + 275, there / "whole")
     assert_same_run(run, there / "whole")
@@ -55,7 +55,7 @@ def test_cpo_with_workers_resumes_after_ctrl_c_and_kill_9(there: Path) -> None:
     process = start("train", "cpo", TASK, *small, *long, cwd=there)
     wait_for(process, index.exists)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert "Traceback" not in err
 
@@ -68,7 +68,7 @@ def test_cpo_with_workers_resumes_after_ctrl_c_and_kill_9(there: Path) -> None:
     process = start(
         "train", "--resume", "run", "--steps", str(kept + 1200), "--trust-env", cwd=there
     )
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
 
     alone = ["--steps", str(kept + 1200), "--rollout-workers", "1", "--out", "whole"]

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     with out.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.is_file():
+            shutil.rmtree(out, ignore_errors=True)  # what a failure has left
             make(out)
             done.touch()
     return out

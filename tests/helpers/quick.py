@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from safecritic.fast import compilation
-from safecritic.run.compiled import compile_agent
+from safecritic.run.compiled import compile_agent, compile_stacked
 
 _OPTIONS = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
@@ -36,6 +36,11 @@ def quick_runs() -> Iterator[None]:
     options = (compilation.compiler_options() or {}) | (OPTIONS or {})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compilation, "compiler_options", lambda: options)
-        compile_agent.cache_clear()
+        _forget()
         yield
+    _forget()
+
+
+def _forget() -> None:
     compile_agent.cache_clear()
+    compile_stacked.cache_clear()

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from helpers.once import made_once
-from studies import FILE, finish, write_file
 
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return the file of a study long enough to be disturbed, and its folder, finished."""
+    # here, because this file may be read before tests/conftest.py has set XLA's flags
+    from studies import FILE, finish, write_file
 
     def make(folder: Path) -> None:
         folder.mkdir()

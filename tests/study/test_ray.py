@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.commands import PATIENCE
 from studies import command, numbers, wait_for_a_run
 
 
@@ -22,7 +23,7 @@ def test_kill_9_of_a_ray_worker_changes_nothing(whole: tuple[Path, Path], tmp_pa
     parent = int(next(line for line in status.splitlines() if line.startswith("PPid")).split()[1])
     assert b"one_run" in Path(f"/proc/{parent}/cmdline").read_bytes()
     os.kill(parent, signal.SIGKILL)
-    text, _ = process.communicate(timeout=300)
+    text, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, text
     assert "4 of 4 runs are done" in text
     assert numbers(out) == numbers(whole[1])
