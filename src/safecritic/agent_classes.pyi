@@ -53,7 +53,7 @@ class DDPG(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -89,7 +89,7 @@ class DDPG(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -130,7 +130,7 @@ class PIDLag(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -184,7 +184,7 @@ class PIDLag(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -314,7 +314,7 @@ class RCPO(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -325,7 +325,7 @@ class RCPO(Agent):
         multiplier_rule: printed: Eq. 7 (default "relative")
         multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
-        multiplier_gain: weight of the present excess beside its sum over the past (default 1.0)
+        multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
         multiplier_max: largest multiplier (default 100.0)
@@ -356,7 +356,7 @@ class RCPO(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -404,7 +404,7 @@ class SC(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -428,7 +428,7 @@ class SC(Agent):
         multiplier_rule: printed: Eq. 7 (default "relative")
         multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
-        multiplier_gain: weight of the present excess beside its sum over the past (default 1.0)
+        multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
         multiplier_max: largest multiplier (default 100.0)
@@ -468,7 +468,7 @@ class SC(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -536,7 +536,7 @@ class CSC(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -560,7 +560,7 @@ class CSC(Agent):
         multiplier_rule: printed: Eq. 7 (default "relative")
         multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
-        multiplier_gain: weight of the present excess beside its sum over the past (default 1.0)
+        multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
         multiplier_max: largest multiplier (default 100.0)
@@ -611,7 +611,7 @@ class CSC(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -689,7 +689,7 @@ class USCNR(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -713,7 +713,7 @@ class USCNR(Agent):
         multiplier_rule: printed: Eq. 7 (default "relative")
         multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
-        multiplier_gain: weight of the present excess beside its sum over the past (default 1.0)
+        multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
         multiplier_max: largest multiplier (default 100.0)
@@ -771,7 +771,7 @@ class USCNR(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -856,7 +856,7 @@ class USC(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -880,7 +880,7 @@ class USC(Agent):
         multiplier_rule: printed: Eq. 7 (default "relative")
         multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
-        multiplier_gain: weight of the present excess beside its sum over the past (default 1.0)
+        multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
         multiplier_max: largest multiplier (default 100.0)
@@ -949,7 +949,7 @@ class USC(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",

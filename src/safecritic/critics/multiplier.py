@@ -19,7 +19,7 @@ class MultiplierSettings(Group):
     multiplier_rule: Literal["relative", "printed"] = "relative"  # printed: Eq. 7
     multiplier_init: float = 0.02  # first multiplier; paper: 1
     multiplier_lr: float = 1e-4  # step per decision and relative excess, or as printed
-    multiplier_gain: float = 1.0  # weight of the present excess beside its sum over the past
+    multiplier_gain: float = 1.0  # how far it lets go at once when costs are below the limit
     multiplier_aim: float = 0.8  # share of the limit that episodes are to cost; 1 as printed
     multiplier_memory: float = 2_000.0  # decisions over which the episodes' cost is averaged
     multiplier_max: float = 100.0  # largest multiplier
@@ -90,18 +90,20 @@ def limit_scale(past: Constraint, cost_limit: float) -> jax.Array:
 def relative_step(
     integral: jax.Array, excess: jax.Array, decisions: jax.Array, config: Any
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the multiplier init exp(integral + gain excess), and the integral it is made of.
+    """Return the multiplier init exp(integral + gain min(excess, 0)), and that integral.
 
     The integral grows by lr decisions excess, which is bounded per decision: an episode of a
     thousand moves it as much as a hundred episodes of ten. The gain lets go at once when the cost
-    falls, where the integral alone would go on far beyond what was needed.
+    falls below the limit, where the integral alone would hold on for long; above the limit it would
+    press at once, before the task is learned.
     """
     first = jnp.float32(max(config.multiplier_init, LEAST))
     ends = jnp.log(jnp.array([LEAST, config.multiplier_max], jnp.float32) / first)
     moved = integral + config.multiplier_lr * jnp.asarray(decisions, jnp.float32) * excess
     moved = jnp.clip(moved, ends[0], ends[1]).astype(jnp.float32)
-    lam = jnp.clip(first * jnp.exp(moved + config.multiplier_gain * excess), LEAST, None)
-    return jnp.minimum(lam, config.multiplier_max).astype(jnp.float32), moved
+    let_go = config.multiplier_gain * jnp.minimum(excess, 0.0)
+    lam = jnp.clip(first * jnp.exp(moved + let_go), LEAST, config.multiplier_max)
+    return lam.astype(jnp.float32), moved
 
 
 LEAST = 1e-3  # smallest multiplier of the relative rule: it must be able to come back
