@@ -383,3 +383,12 @@ def test_rollouts_step_the_environment_as_it_was_declared() -> None:
         agent = CPO("own_envs:Harmful-v0", **declared, **settings).learn(80)
         assert all(row["cost"] >= 20.0 for row in agent.recent_episodes)
         assert len(agent.recent_episodes) == 4
+
+
+def test_an_environment_without_a_largest_cost_is_saved_and_loaded(tmp_path: Path) -> None:
+    """Its bound of Q_C is unknown, which must not look like a number gone wrong."""
+    agent = USC("FetchReach", seed=0, **TINY).learn(120)
+    agent.save(tmp_path / "agent")
+    again = USC.load(tmp_path / "agent")
+    assert again.num_timesteps == agent.num_timesteps
+    assert again.evaluate(1).means == agent.evaluate(1).means

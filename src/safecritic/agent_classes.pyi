@@ -323,8 +323,8 @@ class RCPO(Agent):
         target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0 (default 0.0)
         multiplier_rule: printed: Eq. 7 (default "relative")
-        multiplier_init: first multiplier; paper: 1 (default 0.015)
-        multiplier_lr: step per decision and relative excess, or as printed (default 0.00015)
+        multiplier_init: first multiplier; paper: 1 (default 0.02)
+        multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
@@ -365,8 +365,8 @@ class RCPO(Agent):
         target_noise: float = 0.0,
         costly_share: float = 0.0,
         multiplier_rule: Literal["relative", "printed"] = "relative",
-        multiplier_init: float = 0.015,
-        multiplier_lr: float = 0.00015,
+        multiplier_init: float = 0.02,
+        multiplier_lr: float = 0.0001,
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
@@ -426,8 +426,8 @@ class SC(Agent):
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
         multiplier_rule: printed: Eq. 7 (default "relative")
-        multiplier_init: first multiplier; paper: 1 (default 0.015)
-        multiplier_lr: step per decision and relative excess, or as printed (default 0.00015)
+        multiplier_init: first multiplier; paper: 1 (default 0.02)
+        multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
@@ -488,8 +488,8 @@ class SC(Agent):
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
         multiplier_rule: Literal["relative", "printed"] = "relative",
-        multiplier_init: float = 0.015,
-        multiplier_lr: float = 0.00015,
+        multiplier_init: float = 0.02,
+        multiplier_lr: float = 0.0001,
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
@@ -558,8 +558,8 @@ class CSC(Agent):
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
         multiplier_rule: printed: Eq. 7 (default "relative")
-        multiplier_init: first multiplier; paper: 1 (default 0.015)
-        multiplier_lr: step per decision and relative excess, or as printed (default 0.00015)
+        multiplier_init: first multiplier; paper: 1 (default 0.02)
+        multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
@@ -631,8 +631,8 @@ class CSC(Agent):
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
         multiplier_rule: Literal["relative", "printed"] = "relative",
-        multiplier_init: float = 0.015,
-        multiplier_lr: float = 0.00015,
+        multiplier_init: float = 0.02,
+        multiplier_lr: float = 0.0001,
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
@@ -711,8 +711,8 @@ class USCNR(Agent):
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
         multiplier_rule: printed: Eq. 7 (default "relative")
-        multiplier_init: first multiplier; paper: 1 (default 0.015)
-        multiplier_lr: step per decision and relative excess, or as printed (default 0.00015)
+        multiplier_init: first multiplier; paper: 1 (default 0.02)
+        multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
@@ -791,8 +791,8 @@ class USCNR(Agent):
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
         multiplier_rule: Literal["relative", "printed"] = "relative",
-        multiplier_init: float = 0.015,
-        multiplier_lr: float = 0.00015,
+        multiplier_init: float = 0.02,
+        multiplier_lr: float = 0.0001,
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
@@ -878,8 +878,8 @@ class USC(Agent):
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
         multiplier_rule: printed: Eq. 7 (default "relative")
-        multiplier_init: first multiplier; paper: 1 (default 0.015)
-        multiplier_lr: step per decision and relative excess, or as printed (default 0.00015)
+        multiplier_init: first multiplier; paper: 1 (default 0.02)
+        multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
@@ -969,8 +969,8 @@ class USC(Agent):
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
         multiplier_rule: Literal["relative", "printed"] = "relative",
-        multiplier_init: float = 0.015,
-        multiplier_lr: float = 0.00015,
+        multiplier_init: float = 0.02,
+        multiplier_lr: float = 0.0001,
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,

@@ -93,7 +93,7 @@ class PIDLagState(NamedTuple):
     safety_opt: Any
     multiplier: jax.Array
     pid: PID
-    cost_bound: jax.Array  # c_max / (1 - gamma), infinite if unknown
+    cost_bound: jax.Array  # c_max / (1 - gamma), or NO_BOUND
     past: Constraint
     scaler: Scaler
     units: Units

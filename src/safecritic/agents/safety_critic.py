@@ -132,7 +132,7 @@ class SafetyCriticState(NamedTuple):
     multiplier: jax.Array
     past: Constraint
     curvature: tuple[Curvature, ...] | None  # of each member, only for the reference "replay"
-    cost_bound: jax.Array  # c_max / (1 - gamma), infinite if unknown
+    cost_bound: jax.Array  # c_max / (1 - gamma), or NO_BOUND
     scaler: Scaler
     units: Units
     noise: jax.Array

@@ -17,8 +17,8 @@ class MultiplierSettings(Group):
     TITLE: ClassVar[str] = "multiplier"
 
     multiplier_rule: Literal["relative", "printed"] = "relative"  # printed: Eq. 7
-    multiplier_init: float = 0.015  # first multiplier; paper: 1
-    multiplier_lr: float = 1.5e-4  # step per decision and relative excess, or as printed
+    multiplier_init: float = 0.02  # first multiplier; paper: 1
+    multiplier_lr: float = 1e-4  # step per decision and relative excess, or as printed
     multiplier_gain: float = 1.0  # how far it lets go at once when costs are below the limit
     multiplier_aim: float = 0.8  # share of the limit that episodes are to cost; 1 as printed
     multiplier_memory: float = 2_000.0  # decisions over which the episodes' cost is averaged
