@@ -391,4 +391,4 @@ def test_an_environment_without_a_largest_cost_is_saved_and_loaded(tmp_path: Pat
     agent.save(tmp_path / "agent")
     again = USC.load(tmp_path / "agent")
     assert again.num_timesteps == agent.num_timesteps
-    assert again.evaluate(1).means == agent.evaluate(1).means
+    np.testing.assert_equal(again.evaluate(1).means, agent.evaluate(1).means)
