@@ -24,9 +24,9 @@ def reward_critic(params, s, a):
     """Q_R, whose hidden layers are normalised: mean 0 and variance 1 over the units."""
     x = jnp.concatenate([s, a], axis=-1)
     for layer in params[:-1]:
-        x = x @ layer["w"]
+        x = x @ layer["w"] + layer["b"]
         x = (x - x.mean(axis=-1, keepdims=True)) / jnp.sqrt(x.var(axis=-1, keepdims=True) + 1e-5)
-        x = jax.nn.relu(layer["g"] * x + layer["b"])
+        x = jax.nn.relu(layer["g"] * x + layer["o"])
     return (x @ params[-1]["w"] + params[-1]["b"])[..., 0]
 
 
