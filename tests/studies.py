@@ -106,7 +106,7 @@ def command(out: Path, file: Path, *more: str) -> dict[str, Any]:
 def finish(out: Path, file: Path) -> str:
     """Run a study to its end and return what it printed."""
     done = subprocess.run(**command(out, file), timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, f"ended with {done.returncode}: {done.stdout}"
     return done.stdout
 
 
