@@ -244,7 +244,8 @@ def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:
     shape = template.shape
     if saved is None:
         raise CheckpointError(f"the checkpoint has no {name}: another method or version wrote it")
-    if name.startswith("device/replay/") and saved.ndim and len(saved) < shape[0]:
+    part = saved.ndim == len(shape) > 0 and saved.shape[1:] == shape[1:]
+    if name.startswith("device/replay/") and part and len(saved) < shape[0]:
         whole = np.zeros(shape, template.dtype)
         whole[: len(saved)] = saved
         saved = whole
