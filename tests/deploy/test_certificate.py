@@ -1,0 +1,113 @@
+"""Certificates: the two bounds, their coverage, the choice of a tolerance, and when one is void."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from deploy import ready
+from safecritic.api import Agent
+from safecritic.cli import main
+from safecritic.deploy import certificate as certificates
+from safecritic.deploy.certificate import certify, conformal_bound, rate_bound
+from safecritic.deploy.export import prepare, require_valid
+from safecritic.runtime import load
+
+
+def test_the_conformal_bound_is_an_order_statistic() -> None:
+    costs = np.random.default_rng(0).permutation(np.arange(1.0, 100.0))
+    assert conformal_bound(costs, 0.95) == 95.0
+    assert conformal_bound(costs[:19], 0.95) == costs[:19].max()
+    assert conformal_bound(costs[:18], 0.95) == math.inf
+    assert [certificates.least_episodes(c) for c in (0.5, 0.9, 0.95, 0.99)] == [1, 9, 19, 99]
+
+
+@pytest.mark.parametrize(("above", "episodes"), [(0, 99), (1, 99), (7, 50), (49, 50)])
+def test_the_rate_bound_inverts_the_binomial(above: int, episodes: int) -> None:
+    rate = rate_bound(above, episodes, 0.95)
+    assert binom.cdf(above, episodes, rate) == pytest.approx(0.05)
+    assert rate_bound(episodes, episodes, 0.95) == 1.0
+
+
+def test_the_bounds_hold_as_often_as_promised() -> None:
+    """200 certificates of 99 of 2,000 episodes, costs as tasks have them: mostly 0, a long tail."""
+    rng = np.random.default_rng(0)
+    pool = np.where(rng.random(2_000) < 0.4, 0.0, rng.lognormal(-1.0, 1.2, 2_000)).round(1)
+    limit, confidence = 2.0, 0.95
+    true_rate = (pool > limit).mean()
+    covered, right = [], []
+    for _ in range(200):
+        order = rng.permutation(2_000)
+        certifying, later = pool[order[:99]], pool[order[99:]]
+        covered.append((later <= conformal_bound(certifying, confidence)).mean())
+        right.append(true_rate <= rate_bound(int((certifying > limit).sum()), 99, confidence))
+    # a certificate on its own may fall below: the promise is on certificate and next episode
+    assert np.mean(covered) >= confidence
+    assert np.mean(right) >= confidence
+    assert min(covered) < confidence
+
+
+def test_a_certificate_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    agent = ready.make("sc", "FetchReach", tolerance=1.0)
+    agent.save(tmp_path / "run")
+    words = ["certify", str(tmp_path / "run"), "--episodes", "9", "--confidence", "0.9"]
+    assert main([*words, "--choose-tolerance"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    made = json.loads((tmp_path / "run" / "certificate.json").read_text())
+    assert made["statement"] in text
+    on, off, chosen = made["screen_on"], made["screen_off"], made["choice_of_tolerance"]
+    assert on["bound"] == max(on["costs"])
+    assert len(off["costs"]) == 9
+    assert on["above"] == sum(cost > 5.0 for cost in on["costs"])
+    assert "with a probability of at least 90%" in made["statement"]
+    assert made["tolerance"] == chosen["tolerance"]
+    assert chosen["seed"] != made["seed"]
+    # the largest within the limit, or else that of the least bound
+    bounds = [row["bound"] for row in chosen["tried"]]
+    assert [row["tolerance"] for row in chosen["tried"]] == [8.0, 4.0, 2.0, 1.0, 0.5, 0.25,
+                                                             0.125, 0.0][: len(bounds)]  # fmt: skip
+    assert all(bound > 5.0 for bound in bounds[:-1])
+    if not chosen["within_limit"]:
+        assert bounds[[r["tolerance"] for r in chosen["tried"]].index(made["tolerance"])] == min(
+            bounds
+        )
+
+    out = tmp_path / "policy.safecritic"
+    assert main(["export", str(tmp_path / "run"), "--out", str(out), "--no-onnx"]) == 0
+    policy = load(out)
+    assert policy.certificate == made
+    assert policy.contract["network"]["screen"]["tolerance"] == made["tolerance"]
+
+    # other parameters, or another tolerance: void
+    assert main(["export", str(tmp_path / "run"), "--out", str(out), "--tolerance", "0.3"]) == 0
+    assert "left out: the certificate is void" in capsys.readouterr().out
+    assert load(out).certificate is None
+    other = ready.make("sc", "FetchReach", seed=1)
+    with pytest.raises(ValueError, match="void: it was made for the policy"):
+        require_valid(made, prepare(other, onnx=False))
+    with pytest.raises(ValueError, match="void"):
+        other.export(out, certificate=made, onnx=False)
+    assert isinstance(Agent.load(tmp_path / "run"), Agent)
+
+
+def test_too_few_episodes_are_refused() -> None:
+    agent = ready.make("ddpg", "FetchReach")
+    with pytest.raises(
+        ValueError, match=r"episodes must be >= 19 for a confidence of 0\.95, got 10"
+    ):
+        certify(agent, episodes=10)
+    with pytest.raises(ValueError, match="no screen, so there is no tolerance to choose"):
+        certify(agent, episodes=19, choose_tolerance=True)
+
+
+def test_closed_loop_through_the_file_equals_evaluate() -> None:
+    """Held actions, budget and screen: the same episodes, up to what rounding does to physics."""
+    agent = ready.make("usc", "FetchReach")
+    evaluation = agent.evaluate(episodes=20, seed=50)
+    made = certify(agent, episodes=20, confidence=0.9, seed=50)["screen_on"]
+    costs = np.array([row["cost"] for row in evaluation.episodes])
+    np.testing.assert_allclose(made["costs"], costs, rtol=1e-3, atol=1e-3)
+    assert made["faults"] == 0
