@@ -23,7 +23,7 @@ class PolicyNode(Node):
     def __init__(self) -> None:
         super().__init__("safecritic_policy")
         path: str = self.declare_parameter("policy", "policy.safecritic").value
-        most: float = self.declare_parameter("unfamiliar", 0.999).value
+        most: float = self.declare_parameter("most_influence", 0.99).value
         self.policy = load(path, on_fault=self._report)
         threshold = Threshold(influence=most, cost=2.0 * self.policy.limit)
         self.monitor = Monitor(self.policy, stream=None, threshold=threshold)

@@ -39,14 +39,15 @@ def decided_by_a_tie(agent: Any, decision: Any, obs: np.ndarray, left: np.ndarra
     network = decision.network
     size, tolerance = network.about["cost_unit"], network.tolerance(left)
     spec, n = agent.training.spec, len(obs)
-    near = np.abs(agent.values(obs, decision.proposed)["q_cost"] / size - tolerance) < 1e-4
-    worth = []
+    by_cost = network.about["screen"]["choice"] == "cost"
+    proposed = agent.values(obs, decision.proposed)["q_cost"] / size
+    near = np.abs(proposed - tolerance) < 1e-4
+    worth = [-proposed if by_cost else np.full(n, -np.inf)]
     for candidate in network.candidates:
         tried = np.broadcast_to(candidate, (n, spec.action_dim))
         values = agent.values(obs, tried)
         q = values["q_cost"] / size
         near |= np.abs(q - tolerance) < 1e-4
-        by_cost = network.about["screen"]["choice"] == "cost"
         worth.append(-q if by_cost else np.where(q <= tolerance, values["q_reward"], -np.inf))
     best = np.sort(worth, axis=0)[-2:]
     with np.errstate(invalid="ignore"):
@@ -76,7 +77,7 @@ def compare(agent: Any, path: Path, obs: np.ndarray) -> tuple[np.ndarray, Any]:
         apart |= (made[5] != np.nan_to_num(screened)) | (made[6] != np.nan_to_num(changed))
         if apart.any():
             at = np.flatnonzero(apart)
-            assert len(at) <= 1e-3 * len(obs), (engine, len(at))
+            assert len(at) <= 5e-3 * len(obs), (engine, len(at))
 
             class Seen:
                 network, proposed = policy.network, made[2][at]
@@ -140,7 +141,7 @@ def test_a_network_that_does_something_else_is_refused(monkeypatch: pytest.Monke
         return about, arrays | {"actor/0/b": arrays["actor/0/b"] + 1.0}
 
     monkeypatch.setattr(export, "extract", other)
-    with pytest.raises(RuntimeError, match="does not do what ddpg does"):
+    with pytest.raises(ValueError, match="does not do what ddpg does"):
         export.prepare(agent, onnx=False)
 
 

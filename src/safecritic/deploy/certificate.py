@@ -13,6 +13,7 @@ A tolerance is chosen on other episodes than those that certify it.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,6 +81,7 @@ class Costs(NamedTuple):
             "mean_reward": float(np.mean(self.rewards)),
             "faults": self.faults,
             "costs": self.costs,
+            "rewards": self.rewards,
         }
 
 
@@ -148,11 +150,13 @@ def certify(
         )
     if choose_tolerance and tolerance is not None:
         raise ValueError("tolerance contradicts choose_tolerance: give one of the two")
+    lending: AbstractContextManager[list[str]] = nullcontext([])
     if env is None and agent.environment["id"] is None:
         agent._require_env("certify")
-        env = agent.env
-    adapted, _ = make_again(agent.environment, env, agent.config.action_repeat)
-    with single_steps(adapted) as (stepped, _):
+        adapted, lending = agent.env, agent.training.borrowed_env()
+    else:
+        adapted, _ = make_again(agent.environment, env, agent.config.action_repeat)
+    with lending as notes, single_steps(adapted) as (stepped, _):
         chosen: dict[str, Any] | None = None
         if choose_tolerance:
             chosen = choose(agent, stepped, episodes, confidence, advance)
@@ -163,6 +167,7 @@ def certify(
         off = None
         if has_screen:
             off = _measure(exported, stepped, False, episodes, confidence, seed, advance)
+    agent.notes += notes
     contract = exported.contract
     certificate = {
         "policy_sha256": contract["policy_sha256"],

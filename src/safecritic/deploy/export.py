@@ -90,7 +90,7 @@ def _own_env(env: Any) -> Any:
 
 
 def compare(agent: Any, network: Network, same_screen: bool) -> float:
-    """Compare the exported network with the agent; raise RuntimeError if they act differently.
+    """Compare the exported network with the agent; raise ValueError if they act differently.
 
     Where candidates are random in training, and where another tolerance is exported, only the
     actor's own actions are compared.
@@ -112,7 +112,7 @@ def compare(agent: Any, network: Network, same_screen: bool) -> float:
     apart = np.abs(mine - theirs).max(axis=-1) > CLOSE
     # a tie may fall either way; a policy that is another one differs in more than a few rows
     if np.count_nonzero(apart) > 0.02 * len(obs):
-        raise RuntimeError(
+        raise ValueError(
             f"the exported network does not do what {agent.method} does: {np.count_nonzero(apart)} "
             f"of {len(obs)} actions differ by more than {CLOSE:g}; this method has parts that an "
             "export does not know"

@@ -37,6 +37,9 @@ class Network:
         self.obs_dim, self.action_dim = int(about["observation"]), int(about["action"])
         self.inputs = int(about["inputs"])
         self.closeness = np.array(about["closeness"], np.intp)
+        beside = len(self.closeness) if about["sharpened"] == "beside" else 0
+        if self.inputs != self.obs_dim + beside:
+            raise ValueError(f"{self.inputs} inputs from {self.obs_dim} numbers and {beside} more")
         self.arrays = arrays
         self.actor = self._layers("actor", about["actor"]["layers"], self.inputs, self.action_dim)
         self.safety: list[Layers] = []

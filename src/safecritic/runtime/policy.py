@@ -115,6 +115,8 @@ class Policy:
         observation, action = self.contract["observation"], self.contract["action"]
         self._low = np.array([_end(x, -np.inf) for x in observation["low"]], np.float64)
         self._high = np.array([_end(x, np.inf) for x in observation["high"]], np.float64)
+        if not self._low.shape == self._high.shape == (self.network.obs_dim,):
+            raise PolicyFileError("the contract's bounds do not fit its observation")
         self._parts = observation["parts"]
         self._shape, self._dtype = tuple(action["shape"]), np.dtype(action["dtype"])
         self.limit = float(self.contract["cost_limit"])
