@@ -109,9 +109,9 @@ def _fallback(fallback: Any, size: int) -> Any:
 def replay_rows(agent: Any) -> tuple[np.ndarray, np.ndarray] | None:
     """Return observations and actions of the replay, up to ROWS of them; None without a replay."""
     store = getattr(agent.training.device, "replay", None)
-    size = 0 if store is None else int(store.size)
-    if size == 0:
+    if store is None or int(store.size) == 0:
         return None
+    size = int(store.size)
     taken = np.unique(np.linspace(0, size - 1, min(size, ROWS)).astype(int))
     return np.asarray(store.obs)[taken], np.asarray(store.action)[taken]
 

@@ -35,7 +35,8 @@ class Builder:
         self.onnx = _onnx()
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
-        self._names = outer._names if outer is not None else [0]  # unique through all subgraphs
+        # counted through all subgraphs, where names must be unique too
+        self._names: list[int] = [0] if outer is None else outer._names
 
     def name(self) -> str:
         self._names[0] += 1

@@ -24,7 +24,7 @@ MANIFEST, CONTRACT, PARAMETERS = "manifest.json", "contract.json", "parameters.s
 GRAPH, CERTIFICATE = "policy.onnx", "certificate.json"
 REQUIRED, OPTIONAL = {MANIFEST, CONTRACT, PARAMETERS}, {GRAPH, CERTIFICATE}
 LARGEST = 1 << 30  # bytes of all members: a small zip must not fill the memory
-TYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I32": np.dtype("<i4")}
+TYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
 
 class PolicyFileError(ValueError):

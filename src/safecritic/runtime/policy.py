@@ -233,7 +233,7 @@ class Policy:
             expected = f"(N, {self.network.obs_dim})"
             raise ValueError(f"observations must have shape {expected}, got {rows.shape}")
         n = len(rows)
-        finite = np.isfinite(rows).all(axis=1)
+        finite: Any = np.isfinite(rows).all(axis=1)
         inside = ((rows >= self._low) & (rows <= self._high)).all(axis=1)
         good = finite & inside
         usable = np.where(good[:, None], rows, 0.0).astype(np.float32)
@@ -251,7 +251,7 @@ class Policy:
                 column[at] = np.ravel(value) if np.ndim(value) else value
             self._report(faults[at], f"row {at} of a batch")
         own = columns[0].reshape(n, *self._shape).astype(self._dtype)
-        return Decision(own, *columns[1:], fault=faults)
+        return Decision._make([own, *columns[1:], faults])
 
     # ------------------------------------------------------------ what cannot be answered
 
@@ -329,8 +329,7 @@ class Policy:
             return nothing, SHAPE, repr(error)
         if row.shape != self._low.shape:
             return nothing, SHAPE, f"{self._low.size} numbers expected, got {np.shape(observation)}"
-        # a sum is not finite if one number is not
-        if not math.isfinite(row.sum()) and not np.isfinite(row).all():
+        if not np.isfinite(row).all():
             places = np.flatnonzero(~np.isfinite(row))
             return nothing, NOT_FINITE, self._named(places, row)
         if (row < self._low).any() or (row > self._high).any():
