@@ -51,12 +51,17 @@ def prepare(task: str, hidden: tuple[int, ...], folder: Path) -> tuple[Any, Path
     import jax.numpy as jnp
 
     from safecritic import USC
+    from safecritic.agents import scaling
 
     agent = USC(task, hidden=hidden, tolerance=-1.0, tolerance_in="cost")
     rows = observations(agent.env, 500)
     device = agent.training.device
-    cost = device.agent.units.cost._replace(size=jnp.ones((), jnp.float32))
-    state = device.agent._replace(units=device.agent.units._replace(cost=cost))
+    one = jnp.ones((), jnp.float32)
+    cost = device.agent.units.cost._replace(size=one, square=one)
+    state = device.agent._replace(
+        units=device.agent.units._replace(cost=cost),
+        scaler=scaling.scaler_update_many(device.agent.scaler, jnp.asarray(rows), agent.config),
+    )
     agent.training.device = device._replace(agent=state)
     return agent, agent.export(folder / "policy.safecritic"), rows
 
@@ -83,6 +88,8 @@ def main() -> None:
         for name, (call, calls) in contestants.items():
             measure(call, rows, min(calls, 200))  # warm
             times = 1e3 * measure(call, rows, calls)
+            counts = getattr(call, "counts", {"calls": 0, "screened": 0})
+            assert counts["screened"] == counts["calls"], "a call that searched nothing"
             p50, p99 = np.quantile(times, [0.5, 0.99])
             print(f"{name:<15}{calls:>9,}{p50:>9.3f}{p99:>9.3f}{times.max():>10.3f}")
             if name != "agent.predict":
