@@ -11,6 +11,8 @@ from helpers.agents import settings
 from safecritic.agent_classes import agent_class
 from safecritic.agents import scaling
 from safecritic.agents.settings import flatten
+from safecritic.deploy.network import extract
+from safecritic.runtime.network import Network, critic
 from safecritic.tasks import TASKS
 from safecritic.tasks.adapter import make_env
 
@@ -92,3 +94,20 @@ def fill(agent: Any, rows: np.ndarray, seed: int) -> None:
         store = store._replace(obs=jnp.asarray(obs), action=jnp.asarray(action))
         device = device._replace(replay=store._replace(size=jnp.int32(len(rows))))
     agent.training.device = device
+    if hasattr(state, "safety"):
+        centre(agent, rows)
+
+
+def centre(agent: Any, rows: np.ndarray) -> None:
+    """Shift each safety critic so that half of what the actor does exceeds a tolerance of 0.3."""
+    network = Network(*extract(agent))
+    x = network.actor_inputs(rows)
+    action, seen = network.act(x), network.critic_inputs(rows, x)
+    members = []
+    device = agent.training.device
+    for layers, member in zip(network.safety, device.agent.safety, strict=True):
+        z, _ = critic(layers, seen @ layers[0]["seen"] + action @ layers[0]["done"])
+        *first, last = member
+        shifted = last["b"] + jnp.float32(0.3 - np.median(z))
+        members.append((*first, {**last, "b": shifted}))
+    agent.training.device = device._replace(agent=device.agent._replace(safety=tuple(members)))
