@@ -1,11 +1,16 @@
-"""Quick runs compile without optimisation; the whole suite, as CI runs it, tests what users run."""
+"""Quick rounds compile without optimisation; in the whole suite, as CI runs it, runs are compiled
+as users' are, but for the modules that use `quick_runs`.
+"""
 
 import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 
 pytest.register_assert_rewrite("helpers")
+
+from helpers.flags import with_quick  # noqa: E402
 
 
 @pytest.fixture
@@ -14,12 +19,18 @@ def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("safecritic.api.draw_curves", lambda folder: None)
 
 
+@pytest.fixture(scope="module")
+def quick_runs() -> Iterator[None]:
+    """Compile the runs of a module with fewer passes: it tests what is around them."""
+    from helpers import quick  # not before XLA's flags are set
+
+    with quick.quick_runs():
+        yield
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # a full collection looks through all that JAX has traced: a tenth of the time by default
     gc.set_threshold(10_000, 50, 100)
     # before any test module imports JAX, in the workers of xdist too
     if config.option.markexpr == "not slow":
-        flags = os.environ.get("XLA_FLAGS", "")
-        # the emitters of fused loops take most of the time of compiling an update
-        quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-        os.environ["XLA_FLAGS"] = f"{flags} {quick}".strip()
+        os.environ["XLA_FLAGS"] = with_quick(os.environ)

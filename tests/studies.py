@@ -1,6 +1,7 @@
 """Small studies: one whose runs are written by hand, so that its numbers are known, one to run."""
 
 import csv
+import hashlib
 import json
 import os
 import subprocess
@@ -9,7 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
+from helpers.commands import PATIENCE
 from probes import SMALL
+from safecritic.evaluation.measures import Measure, measure_run
 from safecritic.run import checkpoint
 from safecritic.run.folder import EPISODE_COLUMNS, write_json
 from safecritic.study import grid
@@ -38,7 +44,13 @@ def write_run(out: Path, job: grid.Job, costs: list[float], deployed: float) -> 
         for number, cost in enumerate(costs, 1):
             row = {"episode": number, "step": 5 * number, "length": 5}
             writer.writerow(row | {"cost": cost, "reward": 2 * cost})
-    write_json(run / "summary.json", {"steps": job.steps, "episodes": len(costs)})
+    (run / "updates.csv").write_text(f"step,time/steps_per_second\n{job.steps},100.0\n")
+    tables = {}
+    for name in ("episodes", "updates"):
+        data = (run / f"{name}.csv").read_bytes()
+        tables[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    summary = {"steps": job.steps, "episodes": len(costs), "tables": tables}
+    write_json(run / "summary.json", summary)
     means = {"cost": deployed, "reward": 1.0, "success": None}
     episode = means | {"episode": 0, "hazard_distance_mean": None}
     content = {"means": means, "safety_critic": {"auc": 0.75}, "episodes": [episode]}
@@ -93,8 +105,8 @@ def command(out: Path, file: Path, *more: str) -> dict[str, Any]:
 
 def finish(out: Path, file: Path) -> str:
     """Run a study to its end and return what it printed."""
-    done = subprocess.run(**command(out, file), timeout=300, check=False)
-    assert done.returncode == 0, done.stdout
+    done = subprocess.run(**command(out, file), timeout=PATIENCE, check=False)
+    assert done.returncode == 0, f"ended with {done.returncode}: {done.stdout}"
     return done.stdout
 
 
@@ -113,7 +125,8 @@ def workers_of(out: Path) -> list[int]:
 
 def wait_for_a_run(out: Path, process: subprocess.Popen) -> list[int]:
     """Wait until a run has written its table; return the study's workers."""
-    for _ in range(1200):
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
         if process.poll() is not None:
             raise AssertionError(process.communicate()[0])
         if list(out.glob("runs/*/episodes.csv")) and (workers := workers_of(out)):
@@ -135,3 +148,60 @@ def numbers(out: Path) -> dict[str, Any]:
             (run / "measures.json").read_text(),
         )
     return content
+
+
+# ---------------------------------------------------------------- with measures, by hand
+
+
+def write_measured_study(out: Path, task: str = "CarGoal1") -> Path:
+    """Write a study of DDPG, SC and USC whose runs have every measure, from made-up numbers."""
+    content = {"methods": ["ddpg", "sc", "usc"], "tasks": [task], "seeds": [0, 1], "steps": 900}
+    jobs = grid.jobs_of(content | {"deployment_episodes": 2})
+    grid.open_folder(out, jobs, "by hand.toml")
+    for number, job in enumerate(jobs):
+        write_run(out, job, [0.5, 0.0, 1.5, float(number)], deployed=1.0)
+        run = out / "runs" / job.name
+        _write_updates(run)
+        row = {"reward": 1.0, "cost": 0.5, "success": 1.0, "hazard_distance_mean": 0.3}
+        episodes = [row | {"episode": at} for at in range(2)]
+        critic = {"auc": 0.75, "ratio": 1.0}
+        whole = {"means": row, "safety_critic": critic, "episodes": episodes}
+        write_json(run / "evaluation.json", whole)
+        write_json(run / "resources.json", {"peak_memory_bytes": 2**28})
+        if job.method != "ddpg":
+            _write_measures(run, number)
+    return out
+
+
+def _write_updates(run: Path) -> None:
+    data = b"step,time/steps_per_second\r\n100,50.0\r\n300,100.0\r\n"
+    (run / "updates.csv").write_bytes(data)
+    summary = json.loads((run / "summary.json").read_text())
+    cut = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    write_json(run / "summary.json", summary | {"tables": summary["tables"] | {"updates": cut}})
+
+
+def _write_measures(run: Path, number: int) -> None:
+    rng = np.random.default_rng(number)
+    errors = {"gradient_mse": 0.1, "contrast_error": 0.2, "entropy_error": 0.3}
+    theorem = dict.fromkeys(
+        ("premise", "left", "right", "larger", "holds", "says_something", "maxima_hold"), 0.5
+    )
+    numbers = {
+        "calibration": dict.fromkeys(
+            ("rank_correlation", "area", "random", "oracle", "excess"), 0.4
+        ),
+        "cost_map": {"extent": 1.5, "instant": errors, "discounted": errors},
+        "theorem": [theorem | {"m": m, "mirrored_left": 0.1} for m in (2, 8)],
+    }
+    arrays = {f"steps/{name}": rng.random(40) for name in ("q_cost", "realised", "influence")}
+    arrays |= {f"map/{name}": rng.random((2, 6, 6)) for name in ("instant", "predicted")}
+    rolled = ("rolled_truth", "rolled_predicted", "rolled_instant")
+    arrays |= {f"map/{name}": rng.random((1, 4, 4)) for name in rolled}
+    measures = [(name, (numbers[name], {})) for name in numbers]
+    measures.append(("arrays", (None, arrays)))
+    rows = {name: Measure(name, lambda *_, result=result: result) for name, result in measures}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("safecritic.evaluation.measures.MEASURES", rows)
+        patch.setattr("safecritic.evaluation.measures.Critic.of", lambda agent: None)
+        measure_run(None, None, run)  # type: ignore[arg-type]

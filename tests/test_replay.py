@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from helpers.quick import jit
 from safecritic import replay
 
 GAMMA = 0.9
@@ -24,10 +25,10 @@ def transition(t, cost=0.0, terminated=False, truncated=False):
     )
 
 
-init = jax.jit(replay.init, static_argnums=(0, 1, 2))
-insert = jax.jit(replay.insert)
-window = jax.jit(replay.window, static_argnums=2)
-block_of = jax.jit(replay.block, static_argnums=1)
+init = jit(replay.init, static_argnums=(0, 1, 2))
+insert = jit(replay.insert)
+window = jit(replay.window, static_argnums=2)
+block_of = jit(replay.block, static_argnums=1)
 
 
 def filled(capacity, transitions):
@@ -47,7 +48,7 @@ class Settings:
     neighbour_block: int = 0
 
 
-sample = jax.jit(replay.sample, static_argnames="config")
+sample = jit(replay.sample, static_argnames="config")
 
 
 def test_oldest_rows_are_overwritten():
@@ -66,7 +67,7 @@ def test_insert_does_not_copy_the_buffer():
         return ring, replay.sample(ring, key, Settings(costly_share=0.5, n_step=2)).obs * 2.0
 
     ring = init(54_321, 2, 1)
-    compiled = jax.jit(step, donate_argnums=0).lower(ring, transition(0), jax.random.key(0))
+    compiled = jit(step, donate_argnums=0).lower(ring, transition(0), jax.random.key(0))
     copies = [
         line
         for line in compiled.compile().as_text().splitlines()
@@ -129,7 +130,7 @@ def test_n_step_windows_stop_with_the_episode(n, capacity):
     ring = filled(capacity, rows)
     kept = range(16 - capacity, 16)
     index = np.array([t % capacity for t in kept], np.int32)
-    n_step = jax.jit(replay.n_step, static_argnums=(3, 4))
+    n_step = jit(replay.n_step, static_argnums=(3, 4))
     windows = jax.device_get(n_step(ring, index, ring.reward, n, GAMMA))
     for i, t in enumerate(kept):
         total, last, discount = plain_n_step(rows, t, n)
@@ -175,7 +176,7 @@ def test_neighbours_are_the_rows_around_and_a_block():
 def test_transitions_are_the_stored_rows():
     ring = filled(64, [transition(t, cost=t % 3, terminated=t == 20) for t in range(40)])
     rows = np.array([[3, 20], [39, 0]])
-    found = jax.device_get(jax.jit(replay.transitions)(ring, rows))
+    found = jax.device_get(jit(replay.transitions)(ring, rows))
     np.testing.assert_array_equal(found.next_obs[..., 0], rows + 1)
     np.testing.assert_array_equal(found.cost, rows % 3)
     np.testing.assert_array_equal(found.terminated, rows == 20)

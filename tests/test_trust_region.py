@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from helpers.quick import jit
 from safecritic import trust_region
 from safecritic.trust_region import BOUNDARY, FEASIBLE, INFEASIBLE, RECOVERY, UNCONSTRAINED, Trial
 
@@ -40,7 +41,7 @@ def solution(h, g, b, c, delta):
     return found.x
 
 
-@jax.jit
+@jit
 def compiled_step(h, g, b, c):
     return trust_region.constrained_step(lambda v: h @ v, g, b, c, DELTA, iterations=40)
 
@@ -114,7 +115,7 @@ def test_no_cost_gradient():
 
 def test_conjugate_gradient():
     h, g = matrix(12, 3), np.random.default_rng(3).normal(size=12)
-    solve = jax.jit(lambda g: trust_region.conjugate_gradient(lambda v: h @ v, g, 50))
+    solve = jit(lambda g: trust_region.conjugate_gradient(lambda v: h @ v, g, 50))
     np.testing.assert_allclose(solve(g), np.linalg.solve(h, g), rtol=1e-4)
     none = solve(np.zeros(12))
     np.testing.assert_array_equal(none, 0.0)
@@ -138,16 +139,16 @@ def test_fisher_product_equals_the_explicit_matrix():
 
     precision = np.concatenate([np.exp(-2 * flat[6:]), np.full(2, 2.0)])
 
-    @jax.jit
+    @jit
     def products(vectors):
         product = trust_region.fisher_product(outputs, flat, precision, damping=0.3)
         return jax.vmap(product)(vectors)
 
-    explicit = np.asarray(jax.jit(jax.hessian(kl))(flat)) + 0.3 * np.eye(8)
+    explicit = np.asarray(jit(jax.hessian(kl))(flat)) + 0.3 * np.eye(8)
     np.testing.assert_allclose(products(np.eye(8)), explicit, rtol=1e-6, atol=1e-9)
 
 
-@partial(jax.jit, static_argnames="measure")
+@partial(jit, static_argnames="measure")
 def line_search(measure, case, c):
     step = trust_region.Step(jnp.ones(1), case, jnp.ones(()), jnp.zeros(()))
     return trust_region.line_search(measure, jnp.zeros(1), step, c, DELTA, backtrack=0.5, tries=10)

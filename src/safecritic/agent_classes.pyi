@@ -53,7 +53,7 @@ class DDPG(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -89,7 +89,7 @@ class DDPG(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -130,7 +130,7 @@ class PIDLag(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -155,7 +155,7 @@ class PIDLag(Agent):
         d_smoothing: the same for the derivative; its authors' code (default 0.95)
         derivative_delay: episodes over which the rise is taken; its authors' code (default 10)
         integral_max: largest integral (default 100.0)
-        multiplier_init: integral at the start (default 0.05)
+        multiplier_init: integral at the start (default 0.02)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default True)
     """
 
@@ -184,7 +184,7 @@ class PIDLag(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -208,7 +208,7 @@ class PIDLag(Agent):
         d_smoothing: float = 0.95,
         derivative_delay: int = 10,
         integral_max: float = 100.0,
-        multiplier_init: float = 0.05,
+        multiplier_init: float = 0.02,
         rescale_actor_loss: bool = True,
     ) -> None: ...
 
@@ -314,7 +314,7 @@ class RCPO(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -323,9 +323,11 @@ class RCPO(Agent):
         target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0 (default 0.0)
         multiplier_rule: printed: Eq. 7 (default "relative")
-        multiplier_init: first multiplier; paper: 1 (default 0.05)
+        multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
-        multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
+        multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
+        multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
+        multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
         multiplier_max: largest multiplier (default 100.0)
     """
 
@@ -354,7 +356,7 @@ class RCPO(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -363,9 +365,11 @@ class RCPO(Agent):
         target_noise: float = 0.0,
         costly_share: float = 0.0,
         multiplier_rule: Literal["relative", "printed"] = "relative",
-        multiplier_init: float = 0.05,
+        multiplier_init: float = 0.02,
         multiplier_lr: float = 0.0001,
-        multiplier_smoothing: float = 0.95,
+        multiplier_gain: float = 1.0,
+        multiplier_aim: float = 0.8,
+        multiplier_memory: float = 2000.0,
         multiplier_max: float = 100.0,
     ) -> None: ...
 
@@ -400,7 +404,7 @@ class SC(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -422,14 +426,17 @@ class SC(Agent):
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
         multiplier_rule: printed: Eq. 7 (default "relative")
-        multiplier_init: first multiplier; paper: 1 (default 0.05)
+        multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
-        multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
+        multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
+        multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
+        multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
         multiplier_max: largest multiplier (default 100.0)
         tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
         tolerance_in: what is left of the limit; paper: cost (default "budget")
         tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
         screen_choice: best Q_R within; paper: least Q_C (default "reward")
+        screen_price: of Q_C where nothing is within, in multipliers (default 3.0)
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -461,7 +468,7 @@ class SC(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -481,14 +488,17 @@ class SC(Agent):
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
         multiplier_rule: Literal["relative", "printed"] = "relative",
-        multiplier_init: float = 0.05,
+        multiplier_init: float = 0.02,
         multiplier_lr: float = 0.0001,
-        multiplier_smoothing: float = 0.95,
+        multiplier_gain: float = 1.0,
+        multiplier_aim: float = 0.8,
+        multiplier_memory: float = 2000.0,
         multiplier_max: float = 100.0,
         tolerance: float = 1.0,
         tolerance_in: Literal["budget", "cost"] = "budget",
         tolerance_least: float = 0.1,
         screen_choice: Literal["reward", "cost"] = "reward",
+        screen_price: float = 3.0,
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
@@ -526,7 +536,7 @@ class CSC(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -548,9 +558,11 @@ class CSC(Agent):
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
         multiplier_rule: printed: Eq. 7 (default "relative")
-        multiplier_init: first multiplier; paper: 1 (default 0.05)
+        multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
-        multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
+        multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
+        multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
+        multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
         multiplier_max: largest multiplier (default 100.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
@@ -566,6 +578,7 @@ class CSC(Agent):
         tolerance_in: what is left of the limit; paper: cost (default "budget")
         tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
         screen_choice: best Q_R within; paper: least Q_C (default "reward")
+        screen_price: of Q_C where nothing is within, in multipliers (default 3.0)
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -598,7 +611,7 @@ class CSC(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -618,9 +631,11 @@ class CSC(Agent):
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
         multiplier_rule: Literal["relative", "printed"] = "relative",
-        multiplier_init: float = 0.05,
+        multiplier_init: float = 0.02,
         multiplier_lr: float = 0.0001,
-        multiplier_smoothing: float = 0.95,
+        multiplier_gain: float = 1.0,
+        multiplier_aim: float = 0.8,
+        multiplier_memory: float = 2000.0,
         multiplier_max: float = 100.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
@@ -635,6 +650,7 @@ class CSC(Agent):
         tolerance_in: Literal["budget", "cost"] = "budget",
         tolerance_least: float = 0.1,
         screen_choice: Literal["reward", "cost"] = "reward",
+        screen_price: float = 3.0,
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
@@ -673,7 +689,7 @@ class USCNR(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -695,9 +711,11 @@ class USCNR(Agent):
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
         multiplier_rule: printed: Eq. 7 (default "relative")
-        multiplier_init: first multiplier; paper: 1 (default 0.05)
+        multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
-        multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
+        multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
+        multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
+        multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
         multiplier_max: largest multiplier (default 100.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
@@ -719,6 +737,7 @@ class USCNR(Agent):
         tolerance_in: what is left of the limit; paper: cost (default "budget")
         tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
         screen_choice: best Q_R within; paper: least Q_C (default "reward")
+        screen_price: of Q_C where nothing is within, in multipliers (default 3.0)
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -752,7 +771,7 @@ class USCNR(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -772,9 +791,11 @@ class USCNR(Agent):
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
         multiplier_rule: Literal["relative", "printed"] = "relative",
-        multiplier_init: float = 0.05,
+        multiplier_init: float = 0.02,
         multiplier_lr: float = 0.0001,
-        multiplier_smoothing: float = 0.95,
+        multiplier_gain: float = 1.0,
+        multiplier_aim: float = 0.8,
+        multiplier_memory: float = 2000.0,
         multiplier_max: float = 100.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
@@ -795,6 +816,7 @@ class USCNR(Agent):
         tolerance_in: Literal["budget", "cost"] = "budget",
         tolerance_least: float = 0.1,
         screen_choice: Literal["reward", "cost"] = "reward",
+        screen_price: float = 3.0,
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
@@ -834,7 +856,7 @@ class USC(Agent):
         actor_lr: step size of the actor; paper: 2e-3 (default 0.0003)
         noise_sigma: spread of the Ornstein-Uhlenbeck exploration noise (default 0.2)
         noise_theta: pull of that noise to 0; the paper gives no value (default 0.15)
-        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 8000.0)
+        noise_half_life: updates in which that noise halves; paper: 0, it stays (default 20000.0)
         n_step: steps of reward in a target (default 1)
         reward_critics: networks of Q_R; of two, the smaller value is the target (default 1)
         layer_norm: of which critics; paper: none (default "reward")
@@ -856,9 +878,11 @@ class USC(Agent):
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
         multiplier_rule: printed: Eq. 7 (default "relative")
-        multiplier_init: first multiplier; paper: 1 (default 0.05)
+        multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
-        multiplier_smoothing: weight of the past in the average cost of an episode (default 0.95)
+        multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
+        multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
+        multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
         multiplier_max: largest multiplier (default 100.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
@@ -890,6 +914,7 @@ class USC(Agent):
         tolerance_in: what is left of the limit; paper: cost (default "budget")
         tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
         screen_choice: best Q_R within; paper: least Q_C (default "reward")
+        screen_price: of Q_C where nothing is within, in multipliers (default 3.0)
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -924,7 +949,7 @@ class USC(Agent):
         actor_lr: float = 0.0003,
         noise_sigma: float = 0.2,
         noise_theta: float = 0.15,
-        noise_half_life: float = 8000.0,
+        noise_half_life: float = 20000.0,
         n_step: int = 1,
         reward_critics: Literal[1, 2] = 1,
         layer_norm: Literal["reward", "all", "none"] = "reward",
@@ -944,9 +969,11 @@ class USC(Agent):
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
         multiplier_rule: Literal["relative", "printed"] = "relative",
-        multiplier_init: float = 0.05,
+        multiplier_init: float = 0.02,
         multiplier_lr: float = 0.0001,
-        multiplier_smoothing: float = 0.95,
+        multiplier_gain: float = 1.0,
+        multiplier_aim: float = 0.8,
+        multiplier_memory: float = 2000.0,
         multiplier_max: float = 100.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
@@ -977,6 +1004,7 @@ class USC(Agent):
         tolerance_in: Literal["budget", "cost"] = "budget",
         tolerance_least: float = 0.1,
         screen_choice: Literal["reward", "cost"] = "reward",
+        screen_price: float = 3.0,
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,

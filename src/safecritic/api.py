@@ -3,7 +3,7 @@
     from safecritic import USC
 
     agent = USC("CarGoal1", cost_limit=1.0, seed=0)
-    agent.learn(total_timesteps=60_000, progress_bar=True)
+    agent.learn(total_timesteps=40_000, progress_bar=True)
     action, _ = agent.predict(obs)
     print(agent.evaluate(episodes=10).means["cost"])
     agent.save("my-agent")
@@ -17,6 +17,7 @@ keyword.
 
 import functools
 import math
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from html import escape
@@ -28,26 +29,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import methods
+from safecritic import files, methods
 from safecritic.agents.interface import EnvSpec
 from safecritic.agents.settings import flatten
 from safecritic.evaluation.critic_quality import episode_critic_quality
 from safecritic.evaluation.evaluate import Evaluation, Policy, evaluate
-from safecritic.run import checkpoint
+from safecritic.run import checkpoint, records
 from safecritic.run.callbacks import Progress, as_callback
 from safecritic.run.curves import draw_curves
 from safecritic.run.folder import (
     RunFolder,
+    RunFolderError,
     prepare,
     read_config,
+    read_json,
     read_table,
+    settings_of,
     versions,
     write_json,
 )
-from safecritic.run.loop import InterruptedRun, Intervals, Loop
+from safecritic.run.loop import InterruptedRun, Intervals, Loop, NotFiniteError
 from safecritic.run.off_policy import OffPolicyTraining
 from safecritic.run.on_policy import OnPolicyTraining
-from safecritic.run.watch import warn_of_default_limit
+from safecritic.run.processes import memory
+from safecritic.run.restored import first_unusable
+from safecritic.run.watch import RunWarning, warn_of_default_limit
 from safecritic.tasks.adapter import (
     COST_SOURCES,
     DECLARATIONS,
@@ -62,6 +68,10 @@ from safecritic.tasks.adapter import (
 from safecritic.tasks.repeat import RepeatAction, repeat_action
 
 EVALUATION_SEED = 10_000  # far from the seeds people train with
+STATES = ("checkpoint", "previous", "failed")
+# settings by which a program is repeated when it is traced: a file must not make that endless
+UNROLLED = {"n_step": 1_000, "safety_n_step": 1_000, "safety_critics": 100}
+RECORDS = 256 * 2**20  # bytes that the records of open episodes and the simulation may take
 
 
 class Agent:
@@ -96,27 +106,32 @@ class Agent:
             warn_of_default_limit(env, task, declared, config.cost_limit, stacklevel=3)
         self._build(adapted, environment, config, seed)
 
-    def _build(self, env: Any, environment: dict[str, Any], config: Any, seed: int) -> None:
+    def _build(
+        self, env: Any, environment: dict[str, Any], config: Any, seed: int, fresh: bool = True
+    ) -> None:
+        """Set up the training; with `fresh=False` its state is to be restored."""
         self.env, self.environment, self.config, self.seed = env, environment, config, seed
         spec = EnvSpec(**_with_tuples(environment["spec"]))
         method = methods.get(self.method)
         functions = method.load_agent()
         self.training: Loop
         if method.on_policy:
-            self.training = OnPolicyTraining(
-                env, functions, config, spec, seed, environment["id"], environment["declared"]
-            )
+            source = (environment["id"], environment["declared"])
+            self.training = OnPolicyTraining(env, functions, config, spec, seed, *source, fresh)
         else:
             self.training = OffPolicyTraining(
-                env, functions, config, spec, seed, episode_critic_quality
+                env, functions, config, spec, seed, episode_critic_quality, fresh
             )
         no_cost = environment["declared"].get("no_cost", False)
         # the costs of our own tasks are known to be right, however rare
         self.training.watch.expects_cost = not (no_cost or is_ours(environment["task"]))
         self.run_folder: Path | None = None  # the run folder this agent writes to
-        self._tables: dict[str, int] | None = None  # lengths to cut its tables to on resume
+        self._tables: dict[str, Any] | None = None  # what to cut its tables to on resume
+        self._recorded = environment  # as config.json has it
+        self._saved_settings: dict[str, Any] | None = None  # of the checkpoint in `run_folder`
         self._policies: dict[bool, tuple[int, Policy]] = {}  # of `predict`, and their step
-        self.notes: list[str] = []  # what could not be restored
+        self.notes: list[str] = []  # what could not be restored, and other versions
+        self._unsaid: list[str] = []  # notes that matter when it learns on
 
     @property
     def num_timesteps(self) -> int:
@@ -189,7 +204,9 @@ class Agent:
         until = self.num_timesteps + total_timesteps
         check_steps(total_timesteps, until, self.config.warm_up)
         every = every or Intervals()
-        bar = [Progress(until)] if progress_bar else []
+        while self._unsaid:
+            warnings.warn(self._unsaid.pop(0), RunWarning, stacklevel=2)
+        bar = [Progress(self.training.last_step(until))] if progress_bar else []
         callbacks = as_callback(callback, *bar)
         folder = None if out is None else self._open(Path(out), overwrite, until, every)
         try:
@@ -203,32 +220,70 @@ class Agent:
             if folder is not None:
                 folder.close()
         if folder is not None:
-            with folder.writing():
-                write_json(folder.path / "summary.json", self.summary())
-                draw_curves(folder.path)
+            self._finish(folder.path)
         if reason == "interrupted":
             raise InterruptedRun
         return self
+
+    def _finish(self, folder: Path) -> None:
+        """Write what comes after the last checkpoint: the summary and the curves."""
+        try:
+            tables = checkpoint.load_index(folder / "checkpoint")["numbers"]["tables"]
+            write_json(folder / "summary.json", self.summary() | {"tables": tables})
+            draw_curves(folder)
+        except OSError as error:
+            raise RunFolderError(
+                f"could not write to {folder}: {error.strerror or error}; the last checkpoint is "
+                "intact"
+            ) from error
+
+    def finish_folder(self) -> bool:
+        """Write what a run that was killed after its last step lacks; return whether it did."""
+        folder = self.run_folder
+        if folder is None or self._tables is None:
+            return False
+        summary = read_json(folder / "summary.json", records.SummaryFile)
+        whole = summary.get("steps") == self.num_timesteps and summary["tables"] == self._tables
+        if whole and files.is_file(folder / "curves.png"):
+            return False
+        run = RunFolder(folder, self.training.compiled.metrics)
+        try:
+            run.cut_back(self._tables)
+            self._tables = None
+        finally:
+            run.close()
+        self._finish(folder)
+        return True
 
     def _open(self, path: Path, overwrite: bool, until: int, every: Intervals) -> RunFolder:
         resumed = self.run_folder is not None and path.resolve() == self.run_folder.resolve()
         if not resumed:
             prepare(path, overwrite)
+            self._recorded = self.environment
         description = self._description() | {"steps": until, "every": asdict(every)}
         folder = RunFolder(path, self.training.compiled.metrics, description)
-        if resumed and self._tables is not None:
-            folder.cut_back(self._tables)
-        self.run_folder, self._tables = path, None
+        try:
+            if resumed and self._tables is not None:
+                folder.cut_back(self._tables)
+            self.run_folder, self._tables = path, None
+            if resumed and folder.settings != self._saved_settings:
+                # another environment was passed: config.json now belongs to no checkpoint
+                self.training.save(folder)
+            self._saved_settings = folder.settings
+        except BaseException:
+            folder.close()
+            raise
         return folder
 
     def _description(self) -> dict[str, Any]:
+        """Return the method and the settings, as config.json has them."""
         return {
             "method": self.method,
             "title": methods.get(self.method).title,
             "task": self.environment["task"],
             "seed": self.seed,
             "config": flatten(self.config),
-            "environment": self.environment,
+            "environment": self._recorded,
         }
 
     def summary(self) -> dict[str, Any]:
@@ -285,12 +340,19 @@ class Agent:
         if rows is None or not len(rows):
             raise ValueError(f"observation must have {n} numbers, got shape {np.shape(raw)}")
         if not np.isfinite(rows).all():
-            row, place = np.argwhere(~np.isfinite(rows))[0]
+            bad = np.flatnonzero(~np.isfinite(rows).all(axis=0)).tolist()
             raise ValueError(
-                f"observation must be finite, got {rows[row, place]} at place {place}, row {row}: "
-                "check the sensor; a deployed policy has a fallback for it (agent.export)"
+                f"observation must be finite, got NaN or infinity at {bad[:8]}: no action is safe "
+                "for what was not seen; check the sensor or the environment. A deployed policy "
+                "has a fallback for it (agent.export)"
             )
         actions = self.act_on_batch(rows, spent, deterministic)[:, : self.training.spec.action_dim]
+        if not np.isfinite(actions).all():
+            row = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
+            raise ValueError(
+                f"the action is not finite for observation {rows[row].tolist()[:8]}: it is too far "
+                "from what was seen in training"
+            )
         own = self._own_actions(actions)
         batch = np.size(raw) > n or (np.ndim(raw) == 2 and np.shape(raw)[1] == n)
         return (own if batch else own[0]), None
@@ -364,7 +426,7 @@ class Agent:
         if episodes < 1:
             raise ValueError(f"episodes must be >= 1, got {episodes} (--episodes)")
         lending: AbstractContextManager[list[str]] = nullcontext([])
-        if env is None and self.environment["id"] is None:
+        if env is None and (self.env is None or self.environment["id"] is None):
             self._require_env("evaluate")
             used, lending = self.env, self.training.borrowed_env()
         else:
@@ -374,6 +436,8 @@ class Agent:
                 used, self.policy(seed=seed), self.values, self.config, episodes, seed
             )
         self.notes += notes
+        for note in notes:
+            warnings.warn(note, RunWarning, stacklevel=2)
         return evaluation
 
     def values(self, obs: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
@@ -397,30 +461,55 @@ class Agent:
             read_config(path)  # raises if the folder is not a saved agent
         self.training.check()
         arrays, numbers = self.training.state()
-        checkpoint.save(path / "checkpoint", arrays, numbers)
-        content = self._description() | {"steps": self.num_timesteps, "versions": versions()}
-        write_json(path / "config.json", content)
+        unusable = first_unusable(arrays)
+        if unusable is not None:
+            raise NotFiniteError(unusable, self.num_timesteps)
+        content = self._description() | {"environment": self.environment}
+        try:
+            checkpoint.save(path / "checkpoint", arrays, numbers, settings_of(content))
+            about = {"steps": self.num_timesteps, "versions": versions()}
+            write_json(path / "config.json", content | about)
+        except OSError as error:
+            raise RunFolderError(f"could not write to {path}: {error.strerror or error}") from error
 
     @classmethod
-    def load(cls, path: str | Path, env: str | gymnasium.Env | None = None) -> Self:
+    def load(
+        cls,
+        path: str | Path,
+        env: str | gymnasium.Env | None = None,
+        *,
+        trust_env: bool = False,
+        state: str = "checkpoint",
+    ) -> Self:
         """Return an agent from `save` or from a run folder; runs no code from the files.
 
-        The environment is made again if it was made from an id. Otherwise pass `env`; without one
-        the agent can still predict.
+        Args:
+            path: the folder.
+            env: the environment, or its id. By default the task it was trained on is made again if
+                it is one of this package; without an environment the agent can still predict.
+            trust_env: make the environment from the id in the folder, whatever it is. An id such as
+                `module:Env-v0` imports that module: do this only with folders of your own.
+            state: "checkpoint", "previous" for the checkpoint before, or "failed" for what a run
+                saved when an error stopped it.
         """
         from safecritic.agent_classes import agent_class  # imports this module
 
+        path = Path(path)
         content = read_config(path)
         method = content["method"]
         kind: Any = cls if hasattr(cls, "method") else agent_class(method)
         if kind.method != method:
             name = methods.get(method).class_name
             raise ValueError(f"{path} holds an agent of {method}: use {name}.load")
+        folder, generation = _state_folder(path, state)
+        index = checkpoint.load_index(folder, generation)
+        require_same_settings(path, index["settings"], settings_of(content))
         environment = content["environment"]
-        config = methods.make_config(method, None, False, **content["config"])
-        adapted = None
-        source = env if env is not None else environment["id"]
-        if source is not None:
+        config = settings_from(path, method, content["config"])
+        adapted, described = None, environment
+        untrusted = environment["id"] is not None and not is_ours(environment["id"])
+        if env is not None or (environment["id"] is not None and (trust_env or not untrusted)):
+            source = environment["id"] if env is None else env
             adapted, task = make_again(environment, env, config.action_repeat)
             described = describe(source, task, adapted, config.action_repeat)
             for size in ("obs_dim", "action_dim"):
@@ -430,13 +519,33 @@ class Agent:
                         f"{path} was trained on {environment['task']} with {size} {expected}, "
                         f"{task} has {given}: pass an environment like that one"
                     )
-            environment = described | {"spec": environment["spec"]}
+            described |= {"spec": environment["spec"]}
         agent = kind.__new__(kind)
-        agent._build(adapted, environment, config, content["seed"])
-        arrays, numbers = checkpoint.load(Path(path) / "checkpoint")
-        agent.notes = agent.training.restore(arrays, numbers)
-        if "tables" in numbers:
-            agent.run_folder, agent._tables = Path(path), numbers["tables"]
+        try:
+            agent._build(adapted, described, config, content["seed"], fresh=False)
+        except Exception as error:  # sizes that no program can be traced with
+            raise RunFolderError(
+                f"{path / 'config.json'}, key config: no agent can be made of these settings "
+                f"({type(error).__name__}: {files.printable(str(error)[:200])}); restore the file"
+            ) from error
+        if described["task"] == environment["task"]:
+            agent._recorded = environment  # the same one, whoever made it
+        most = room_for(path, agent.training.device)
+        arrays, index = checkpoint.load_with_index(folder, generation, most)
+        try:
+            agent._unsaid = agent.training.restore(arrays, index["numbers"])
+        except checkpoint.CheckpointError as error:
+            advice = checkpoint.other_generation(folder, generation)
+            raise checkpoint.CheckpointError(f"{folder}: {error}{advice}") from error
+        agent.notes = list(agent._unsaid)
+        if content.get("every") is not None:  # the folder of a run, not of `save`
+            if index["numbers"].get("tables") is None:
+                raise checkpoint.CheckpointError(
+                    f"{folder} does not say how long the tables of the run were: it is damaged, or "
+                    "belongs to another folder"
+                )
+            agent.run_folder, agent._tables = path, index["numbers"]["tables"]
+            agent._saved_settings = index["settings"]
         now = versions()
         changed = [
             f"{name} {then} (now {now.get(name, 'missing')})"
@@ -444,16 +553,90 @@ class Agent:
             if now.get(name) != then
         ]
         if changed:
-            agent.notes.append(f"saved with {', '.join(changed)}: numbers may differ in rounding")
+            saved = files.printable(", ".join(changed))
+            note = f"saved with {saved}: numbers may differ in rounding"
+            agent.notes.append(note)
+            warnings.warn(note, RunWarning, stacklevel=2)
         return agent
 
     def _require_env(self, what: str) -> None:
         """Raise unless the agent has an environment."""
-        if self.env is None:
+        if self.env is not None:
+            return
+        name, known = type(self).__name__, self._recorded["id"]
+        if known is None:
             raise ValueError(
                 f"{what} needs the environment this agent was trained on, which was not made from "
-                f"an id: pass it, {type(self).__name__}.load(path, env=...)"
+                f"an id: pass it, {name}.load(path, env=...)"
             )
+        raise ValueError(
+            f"{what} needs the environment this agent was trained on, {known!r}, which is not a "
+            "task of this package, and a file may not choose what is imported: pass it, "
+            f"{name}.load(path, env={known!r}), or trust the folder, trust_env=True (--trust-env)"
+        )
+
+
+def _state_folder(path: Path, state: str) -> tuple[Path, str]:
+    """Return the folder of a state and its generation there."""
+    if state not in STATES:
+        raise ValueError(f"state must be one of {', '.join(STATES)}, got {state!r} (--state)")
+    if state == "failed":
+        return path / "failed", "checkpoint"
+    return path / "checkpoint", state
+
+
+def require_same_settings(path: Path, then: dict[str, Any] | None, now: dict[str, Any]) -> None:
+    """Raise unless config.json has the settings that the checkpoint was written with."""
+    if then == now:
+        return
+    changed = differences(then or {}, now)
+    raise checkpoint.CheckpointError(
+        f"{path / 'config.json'} does not belong to the checkpoint, which was written with "
+        f"{files.printable('; '.join(changed[:3]))}: undo the change; other settings need a new run"
+    )
+
+
+def differences(then: Any, now: Any, key: str = "") -> list[str]:
+    """Return the entries of nested dicts that differ, as text."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        names = sorted(then.keys() | now.keys())
+        inner = [
+            differences(then.get(name), now.get(name), f"{key}.{name}" if key else name)
+            for name in names
+        ]
+        return [line for lines in inner for line in lines]
+    return [] if then == now else [f"{key} {files.shown(then)} (now {files.shown(now)})"]
+
+
+def settings_from(path: Path, method: str, flat: dict[str, Any]) -> Any:
+    """Return the settings in a file, checked as those of a user are."""
+    for name, most in UNROLLED.items():
+        if isinstance(flat.get(name), int) and flat[name] > most:
+            raise RunFolderError(
+                f"{path / 'config.json'}, key config.{name}: expected at most {most}, got "
+                f"{flat[name]}; restore the file from a copy"
+            )
+    try:
+        return methods.make_config(method, None, False, **flat)
+    except (ValueError, TypeError) as error:
+        raise RunFolderError(
+            f"{path / 'config.json'}, key config: {files.printable(str(error))}"
+        ) from error
+
+
+def room_for(path: Path, shapes: Any) -> int:
+    """Return the most bytes that the arrays of a state of these shapes can have.
+
+    Raises if this machine has no room for them.
+    """
+    needed = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(shapes))
+    room = memory() // 2
+    if needed > room:
+        raise RunFolderError(
+            f"{path / 'config.json'}: such an agent needs {needed / 1e9:,.1f} GB, half of this "
+            f"machine's memory is {room / 1e9:,.1f} GB: is buffer_size or hidden right?"
+        )
+    return needed + RECORDS
 
 
 def check_steps(further: int, until: int, warm_up: int) -> None:

@@ -1,6 +1,7 @@
 """Multilayer perceptrons as plain pytrees: a tuple of layers `{"w": ..., "b": ...}`.
 
-A layer with a gain "g" besides is normalised: its sums have mean 0 and variance 1 over the units.
+A layer that has a gain "g" and an offset "o" besides is normalised: its sums, bias included, get
+mean 0 and variance 1 over the units, then gain and offset.
 
 Several networks of one shape are a tuple of them, not one stacked array: XLA's batched product is
 several times slower on CPU than one product after another. Relu between layers, or as given.
@@ -53,7 +54,10 @@ def init_members(
             layer = layer * (final if len(params) == len(shapes) - 1 else (rows - 1) ** -0.5)
             params.append({"w": layer[:-1], "b": layer[-1]})
             if normalise and len(params) < len(shapes):
-                params[-1]["g"] = jnp.ones(n_out, jnp.float32)
+                params[-1] |= {
+                    "g": jnp.ones(n_out, jnp.float32),
+                    "o": jnp.zeros(n_out, jnp.float32),
+                }
         return tuple(params)
 
     return tuple(layers(drawn[m]) for m in range(members))
@@ -65,12 +69,16 @@ def init(key: jax.Array, sizes: tuple[int, ...], final: float = 3e-3) -> Params:
 
 
 def shift(sums: jax.Array, layer: dict[str, jax.Array]) -> jax.Array:
-    """Return a layer's sums (..., out) with its bias, normalised if it has a gain."""
-    if "g" in layer:
-        mean = sums.mean(axis=-1, keepdims=True)
-        var = ((sums - mean) ** 2).mean(axis=-1, keepdims=True)
-        sums = (sums - mean) * jax.lax.rsqrt(var + NORM_EPSILON) * layer["g"]
-    return sums + layer["b"]
+    """Return a layer's sums (..., out) with its bias, normalised if it has a gain.
+
+    Without the bias before it, the normalisation would take away the size of the inputs.
+    """
+    sums = sums + layer["b"]
+    if "g" not in layer:
+        return sums
+    mean = sums.mean(axis=-1, keepdims=True)
+    var = ((sums - mean) ** 2).mean(axis=-1, keepdims=True)
+    return (sums - mean) * jax.lax.rsqrt(var + NORM_EPSILON) * layer["g"] + layer["o"]
 
 
 def forward_inputs(

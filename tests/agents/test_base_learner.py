@@ -23,14 +23,16 @@ def updated(name, config, steps=1):
     return states
 
 
-def test_a_normalised_layer_has_mean_0_and_variance_1_before_gain_and_bias():
+def test_a_normalised_layer_has_mean_0_and_variance_1_before_gain_and_offset():
     params = networks.init_members(jax.random.key(0), (3, 64, 1), 1, normalise=True)[0]
-    assert [set(layer) for layer in params] == [{"w", "b", "g"}, {"w", "b"}]
+    assert [set(layer) for layer in params] == [{"w", "b", "g", "o"}, {"w", "b"}]
     sums = np.random.default_rng(0).normal(2.0, 5.0, (7, 64)).astype(np.float32)
-    layer = {"g": np.float32(3.0), "b": np.float32(0.5)}
+    layer = {"b": sums[0], "g": np.float32(3.0), "o": np.float32(0.5)}
     shifted = (np.asarray(networks.shift(sums, layer)) - 0.5) / 3.0
     np.testing.assert_allclose(shifted.mean(axis=-1), 0.0, atol=1e-5)
     np.testing.assert_allclose(shifted.var(axis=-1), 1.0, rtol=1e-3)
+    # the bias keeps the size of the inputs: twice the sums is another point
+    assert np.abs(networks.shift(2 * sums, layer) - networks.shift(sums, layer)).max() > 0.1
 
 
 @pytest.mark.parametrize("which", ["none", "reward", "all"])

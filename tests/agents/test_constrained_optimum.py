@@ -14,16 +14,19 @@ OFF_POLICY = {
     "noise_sigma": 0.05,
 }
 CRITIC = OFF_POLICY | {"safety_n_step": 1, "safety_tau": 0.02}
-SAFETY = CRITIC | {"multiplier_lr": 0.02, "kl_weight": 0.02}
+# at the limit, not below it, and quick enough for a few thousand decisions
+MULTIPLIER = {"multiplier_aim": 1.0, "multiplier_gain": 0.0, "multiplier_memory": 300.0}
+MULTIPLIER |= {"multiplier_lr": 3e-3, "multiplier_init": 0.3}
+SAFETY = CRITIC | MULTIPLIER | {"kl_weight": 0.02, "screen": False}
 
 RUNS = {
     "ddpg": (3_000, OFF_POLICY),
     "pid-lag": (6_000, CRITIC | {"ki": 0.02}),
-    "rcpo": (6_000, OFF_POLICY | {"multiplier_lr": 0.02}),
+    "rcpo": (7_500, OFF_POLICY | MULTIPLIER),
     "cpo": (60_000, {"hidden": (32, 32), "gamma": 0.9, "rollout_steps": 2_000, "rollout_envs": 2}),
-    "sc": (6_000, SAFETY),
-    "csc": (6_000, SAFETY),
-    "usc": (6_000, SAFETY),
+    "sc": (7_500, SAFETY),
+    "csc": (7_500, SAFETY),
+    "usc": (7_500, SAFETY),
 }
 
 

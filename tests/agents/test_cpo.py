@@ -3,15 +3,15 @@
 import dataclasses
 import os
 import signal
-from functools import partial
+from functools import cache, partial
 
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import helpers.agents
+from helpers.quick import jit
 from probes import KeptPoint, Point
 from safecritic import CPO, methods
 from safecritic.agents import cpo, scaling
@@ -29,6 +29,11 @@ SMALL |= {"batch_size": 40}
 POINT = "probes:KeptPoint-v0"
 
 
+init = jit(cpo.init, static_argnums=(1, 2))
+outputs, divergence = jit(cpo.outputs), jit(cpo.divergence)
+scaler_update_many = jit(scaling.scaler_update_many, static_argnums=2)
+
+
 def config(**changes):
     return methods.make_config("cpo", None, **(SMALL | changes))
 
@@ -42,9 +47,7 @@ def test_advantages_equal_a_plain_loop():
     signal, value, then = (rng.normal(size=shape) for _ in range(3))
     terminated = rng.random(shape) < 0.1
     truncated = (rng.random(shape) < 0.1) & ~terminated
-    found = cpo.advantages(
-        *map(jnp.asarray, (signal, value, then, terminated, truncated)), 0.9, 0.8
-    )
+    found = jit(cpo.advantages)(signal, value, then, terminated, truncated, 0.9, 0.8)
     expected = np.zeros(shape)
     for e in range(3):
         ahead = 0.0
@@ -61,27 +64,26 @@ def test_density_and_divergence_are_the_gaussians():
     from scipy import stats
 
     rng = np.random.default_rng(1)
-    old, new = (jnp.asarray(rng.normal(size=(5, 4))) for _ in range(2))
+    log_density = jit(cpo.log_density)
+    old, new = (rng.normal(size=(5, 4)) for _ in range(2))
     action = rng.normal(size=(5, 2))
     expected = stats.norm.logpdf(action, old[:, :2], np.exp(old[:, 2:])).sum(-1)
     constant = 2 * 0.5 * np.log(2 * np.pi)
-    np.testing.assert_allclose(cpo.log_density(old, action) - constant, expected, rtol=1e-5)
-    draws = np.asarray(old)[:, None, :2] + np.exp(old)[:, None, 2:] * rng.normal(
-        size=(5, 200_000, 2)
-    )
-    ratio = cpo.log_density(old[:, None], draws) - cpo.log_density(new[:, None], draws)
-    np.testing.assert_allclose(cpo.divergence(old, new), ratio.mean(), rtol=0.02)
+    np.testing.assert_allclose(np.asarray(log_density(old, action)) - constant, expected, rtol=1e-5)
+    draws = old[:, None, :2] + np.exp(old)[:, None, 2:] * rng.normal(size=(5, 200_000, 2))
+    here, there = (np.asarray(log_density(out[:, None], draws)) for out in (old, new))
+    np.testing.assert_allclose(divergence(old, new), (here - there).mean(), rtol=0.02)
 
 
 def test_scale_of_many_is_the_scale_of_one_after_another():
     rows = np.random.default_rng(2).normal(2.0, 3.0, size=(50, 3)).astype(np.float32)
     chosen = config()
-    one = scaling.scaler_init(SPEC, chosen)
+    one = many = scaling.scaler_init(SPEC, chosen)
+    update = jit(scaling.scaler_update, static_argnums=2)
     for row in rows:
-        one = scaling.scaler_update(one, row, chosen)
-    many = scaling.scaler_init(SPEC, chosen)
-    many = scaling.scaler_update_many(many, jnp.asarray(rows[:20]), chosen)
-    many = scaling.scaler_update_many(many, jnp.asarray(rows[20:]), chosen)
+        one = update(one, row, chosen)
+    for part in (rows[:20], rows[20:]):
+        many = scaler_update_many(many, part, chosen)
     np.testing.assert_allclose(many.mean, rows.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(many.var, rows.var(axis=0), rtol=1e-4)
     np.testing.assert_allclose(many.var, one.var, rtol=1e-4)
@@ -90,18 +92,19 @@ def test_scale_of_many_is_the_scale_of_one_after_another():
 # ---------------------------------------------------------------- the step of a real policy
 
 
+@cache
 def problem(seed=0, n=2_000):
-    """Actions of a policy; action 0 earns, the same action costs."""
+    """Return actions of a policy; action 0 earns, the same action costs."""
     chosen = config(max_kl=0.01)
-    state = cpo.init(jax.random.key(seed), SPEC, chosen)
+    state = init(jax.random.key(seed), SPEC, chosen)
     rng = np.random.default_rng(seed)
-    obs = jnp.asarray(rng.normal(size=(n, 3)), jnp.float32)
-    out = cpo.outputs(state.policy, obs)
-    action = out[:, :2] + jnp.exp(out[:, 2:]) * jnp.asarray(rng.normal(size=(n, 2)), jnp.float32)
+    obs = rng.normal(size=(n, 3)).astype(np.float32)
+    out = np.asarray(outputs(state.policy, obs))
+    action = out[:, :2] + np.exp(out[:, 2:]) * rng.normal(size=(n, 2)).astype(np.float32)
     return chosen, state, obs, action
 
 
-@partial(jax.jit, static_argnames="config")
+@partial(jit, static_argnames="config")
 def take_step(policy, obs, action, gain, cost_gain, over, config):
     return cpo.policy_step(policy, obs, action, gain, cost_gain, over, config)
 
@@ -111,14 +114,15 @@ def test_policy_step(over, case):
     chosen, state, obs, action = problem()
     gain, cost_gain = action[:, 0], action[:, 0] + 0.5 * action[:, 1]
     policy, metrics = take_step(
-        state.policy, obs, action, gain, cost_gain, jnp.float32(over), config=chosen
+        state.policy, obs, action, gain, cost_gain, np.float32(over), config=chosen
     )
     assert int(metrics["policy/case"]) == case
     assert float(metrics["policy/share"]) > 0
-    kl = cpo.divergence(cpo.outputs(state.policy, obs), cpo.outputs(policy, obs))
+    old, new = (np.asarray(outputs(p, obs)) for p in (state.policy, policy))
+    kl = divergence(old, new)
     np.testing.assert_allclose(kl, metrics["policy/kl"], rtol=1e-4)
     assert 0 < float(kl) <= chosen.max_kl
-    before, after = (cpo.outputs(p, obs)[:, :2].mean(axis=0) for p in (state.policy, policy))
+    before, after = (out[:, :2].mean(axis=0) for out in (old, new))
     reward = float(after[0] - before[0])
     cost = float(after[0] + 0.5 * after[1] - before[0] - 0.5 * before[1])
     if case == RECOVERY:
@@ -136,9 +140,9 @@ def test_policy_step(over, case):
 def test_line_search_refuses_a_step_the_model_gets_wrong():
     """Costs that the gradient cannot see: the surrogate of any step is not finite."""
     chosen, state, obs, action = problem()
-    cost_gain = jnp.full(len(obs), jnp.inf)
+    cost_gain = np.full(len(obs), np.inf, np.float32)
     policy, metrics = take_step(
-        state.policy, obs, action, action[:, 0], cost_gain, jnp.float32(-1.0), config=chosen
+        state.policy, obs, action, action[:, 0], cost_gain, np.float32(-1.0), config=chosen
     )
     assert float(metrics["policy/share"]) == 0.0
     for a, b in zip(jax.tree.leaves(policy), jax.tree.leaves(state.policy), strict=True):
@@ -148,9 +152,9 @@ def test_line_search_refuses_a_step_the_model_gets_wrong():
 # ---------------------------------------------------------------- rollouts
 
 
-def policy_of(chosen, spec=None):
-    state = cpo.init(jax.random.key(0), spec or EnvSpec(2, 1), chosen)
-    return numpy_policy(state, chosen)
+@cache
+def policy_of(chosen):
+    return numpy_policy(init(jax.random.key(0), EnvSpec(2, 1), chosen), chosen)
 
 
 LIDAR = EnvSpec(obs_dim=3, action_dim=2, closeness=(0, 2))
@@ -165,13 +169,13 @@ AS_OBSERVED = {"observation_scaling": "none"}
 def test_workers_draw_what_the_agent_draws(spec, changes):
     """The NumPy policy has the agent's means."""
     chosen = config(**changes)
-    state = cpo.init(jax.random.key(3), spec, chosen)
+    state = init(jax.random.key(3), spec, chosen)
     rows = np.random.default_rng(0).normal(0.5, 0.6, size=(30, 3)).astype(np.float32)
-    scaler = scaling.scaler_update_many(state.scaler, jnp.asarray(rows), chosen)
-    state = state._replace(scaler=scaler)
+    state = state._replace(scaler=scaler_update_many(state.scaler, rows, chosen))
     still = dataclasses.replace(numpy_policy(state, chosen), std=np.zeros(2, np.float32))
     found = [still.draw(row, np.random.default_rng(0)) for row in rows]
-    np.testing.assert_allclose(found, cpo.policy(state, rows, chosen), rtol=1e-4, atol=1e-6)
+    expected = jit(cpo.policy, static_argnums=2)(state, rows, chosen)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def same_rolls(ours, theirs):
@@ -247,12 +251,13 @@ def assert_same(ours, theirs):
     helpers.agents.assert_same(ours.training.device.agent, theirs.training.device.agent)
 
 
+@pytest.mark.usefixtures("no_curves")
 def test_a_run_is_repeatable_and_resumes_exactly(tmp_path):
     whole = agent_on().learn(1_600, out=tmp_path / "whole")
     assert whole.num_timesteps == 1_600
     assert_same(agent_on().learn(1_600), whole)
     part = agent_on().learn(800, out=tmp_path / "part")
-    resumed = CPO.load(tmp_path / "part")
+    resumed = CPO.load(tmp_path / "part", trust_env=True)
     assert resumed.notes == []
     resumed.learn(800, out=tmp_path / "part")
     assert_same(resumed, whole)

@@ -153,7 +153,7 @@ def test_choices_are_shown_as_choices(read_help: Callable[[str], str]) -> None:
 @pytest.mark.parametrize(
     ("command", "defaults"),
     [
-        ("usc", {"cost-limit": "1.0", "alternatives-from": "uniform", "steps": "60000"}),
+        ("usc", {"cost-limit": "1.0", "alternatives-from": "uniform", "steps": "40000"}),
         ("csc", {"alternatives-from": "policy"}),
         ("cpo", {"steps": "500000", "gamma": "0.99"}),
         ("usc cargoal2", {"cost-limit": "5.0", "actor-lr": "0.0003"}),

@@ -7,6 +7,8 @@ import pytest
 from helpers.commands import TASK
 from safecritic import cli
 
+pytestmark = pytest.mark.usefixtures("quick_runs")
+
 
 @pytest.mark.parametrize(
     ("command", "message"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.commands import assert_same_run, start
+from helpers.commands import PATIENCE, assert_same_run, start
 from safecritic import cli
 
 
@@ -16,7 +16,7 @@ def test_a_tour_on_a_real_task(there: Path, capsys: pytest.CaptureFixture[str]) 
     run = Path("runs/sc-CarGoal1-seed0")
     assert json.loads((run / "config.json").read_text())["config"]["cost_limit"] == 1.0
     resumed = start("train", "--resume", str(run), "--steps", "1300", cwd=there)
-    assert resumed.wait(timeout=120) == 0
+    assert resumed.wait(timeout=PATIENCE) == 0
     whole = ["train", "sc", "CarGoal1", "--steps", "1300", "--out", "whole", *flags]
     assert cli.main(whole) == 0
     capsys.readouterr()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import helpers.agents
+from helpers.quick import jit
 from safecritic import networks, replay
 from safecritic.agents import safety_critic
 from safecritic.agents.cost_critic import critic_inputs
@@ -45,6 +46,7 @@ def true_values():
 TRUTH = true_values()
 
 
+# by `jax.jit`: many updates, whose time is that of running them
 @partial(jax.jit, static_argnames="n")
 def draw(key, n=32):
     key_state, key_action = jax.random.split(key)
@@ -176,7 +178,7 @@ def test_one_drawn_alternative_has_the_exact_gradient_in_expectation(form):
     z_data = rng.normal(size=3).astype(np.float32)
     z_alt = (rng.normal(size=(3, 4)) + np.array([[0], [4], [-2]])).astype(np.float32)
     top = z_data.max()
-    exact = jax.jit(jax.grad(lambda z: conservative.margin(z_data, z, form, top).sum()))(z_alt)
+    exact = jit(jax.grad(lambda z: conservative.margin(z_data, z, form, top).sum()))(z_alt)
     assert np.abs(exact).max() > 0.1
 
     def sampled(uniform):
@@ -190,14 +192,14 @@ def test_one_drawn_alternative_has_the_exact_gradient_in_expectation(form):
         return jax.grad(total)(z_alt)
 
     uniform = rng.random((40_000, 3)).astype(np.float32)
-    draws = np.asarray(jax.jit(jax.vmap(sampled))(uniform), np.float64)
+    draws = np.asarray(jit(jax.vmap(sampled))(uniform), np.float64)
     np.testing.assert_allclose(draws.mean(axis=0), exact, atol=0.02)
 
 
 CAUTION = np.array([0.3, 0.0, 1.2, 0.4, 0.1, 0.7], np.float32)
 
 
-@partial(jax.jit, static_argnames="config")
+@partial(jit, static_argnames="config")
 def term_and_gradients(params, batch, keys, config):
     """Return the conservative term and its gradient (K, P) for each of K keys."""
     actions = conservative.sample_actions(jax.random.key(5), batch.action, 4, "uniform", 0.2)
@@ -248,7 +250,7 @@ def test_sampled_and_exact_loss_agree_through_the_network(share):
 
 def test_states_are_drawn_by_their_caution():
     caution = jnp.array([0.0, 3.0, 1.0, 0.0, 2.0, 2.0], jnp.float32)
-    draw_states = jax.jit(jax.vmap(lambda u: estimators.draw_states(u, caution, 4)))
+    draw_states = jit(jax.vmap(lambda u: estimators.draw_states(u, caution, 4)))
     marks = (np.arange(1000) + 0.5) / 1000
     places, weights = draw_states(marks.astype(np.float32))
     drawn = np.bincount(np.asarray(places).ravel(), minlength=6) / 1000
@@ -257,7 +259,7 @@ def test_states_are_drawn_by_their_caution():
 
 
 def test_equal_cautions_draw_every_other_state_and_none_at_all_is_no_error():
-    draw_states = jax.jit(partial(estimators.draw_states, number=4))
+    draw_states = jit(partial(estimators.draw_states, number=4))
     places, _ = draw_states(np.float32(0.3), np.ones(8, np.float32))
     np.testing.assert_array_equal(places, [0, 2, 4, 6])
     places, weights = jax.device_get(draw_states(np.float32(0.3), np.zeros(8, np.float32)))
@@ -268,7 +270,7 @@ def test_equal_cautions_draw_every_other_state_and_none_at_all_is_no_error():
 def test_alternatives_come_from_the_box_or_the_policy():
     policy = np.full((500, 2), 0.9, np.float32)
 
-    @partial(jax.jit, static_argnames="source")
+    @partial(jit, static_argnames="source")
     def sample(source):
         return conservative.sample_actions(jax.random.key(0), policy, 8, source, 0.1)
 
@@ -281,6 +283,6 @@ def test_alternatives_come_from_the_box_or_the_policy():
 
 
 def test_mu_and_sigma_carry_no_gradient():
-    scale = jax.jit(jax.jacobian(lambda q: jnp.stack(conservative.batch_scale(q, 0.01))))
+    scale = jit(jax.jacobian(lambda q: jnp.stack(conservative.batch_scale(q, 0.01))))
     moved = scale(np.array([0.1, 0.4, 0.3]))
     np.testing.assert_array_equal(moved, 0.0)

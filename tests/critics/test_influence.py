@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers.quick import jit
 from safecritic import networks
 from safecritic.critics import influence
 from safecritic.critics.influence import Influence
@@ -35,15 +36,15 @@ def bounded(z):
     return z.mean(axis=0)
 
 
-@partial(jax.jit, static_argnames="value")
+@partial(jit, static_argnames="value")
 def remainder(params, x, value, damping, scale=1.0):
     return influence.batch_remainder(params, x, lambda z: scale * value(z), damping)
 
 
-curvature_influence = jax.jit(influence.curvature_influence)
+curvature_influence = jit(influence.curvature_influence)
 
 
-@partial(jax.jit, static_argnames="value")
+@partial(jit, static_argnames="value")
 def per_sample_gradients(params, x, value):
     """G (B, P), one automatic gradient per sample."""
 
@@ -147,9 +148,9 @@ def test_both_factorisations_agree_where_both_can():
     params, x = network(), rows()
     g = np.asarray(per_sample_gradients(params, x, plain))
     k = g @ g.T
-    direct, sound = jax.jit(influence._remainder_cholesky)(k, 1e-4)
+    direct, sound = jit(influence._remainder_cholesky)(k, 1e-4)
     assert sound
-    eigen = jax.jit(influence._remainder_eigen)(k, 1e-4)
+    eigen = jit(influence._remainder_eigen)(k, 1e-4)
     np.testing.assert_allclose(eigen, direct, rtol=1e-8)
 
 
@@ -161,7 +162,7 @@ def test_printed_form_saturates():
     assert len(np.unique(rest)) == 16
 
 
-@partial(jax.jit, static_argnames=("refresh", "every"))
+@partial(jit, static_argnames=("refresh", "every"))
 def curvature_of(batches, refresh=1, every=1):
     """The curvature after batches (T, B, P), decay 0.99, damping 1e-3."""
 

@@ -1,11 +1,14 @@
 """The multipliers, against plain NumPy loops: the relative rule, Eq. 7, and the PID controller."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from helpers.agents import settings
+from helpers.quick import jit
 from safecritic.agents import pid_lag
 from safecritic.agents.interface import EnvSpec
 from safecritic.critics.multiplier import (
@@ -24,13 +27,17 @@ LIMIT = 1.5
 COSTS = np.random.default_rng(0).exponential(2.0, size=60)
 
 
-def run(costs, gains, start=0.0, delay=10):
+@partial(jit, static_argnames=("start", "delay"))
+def scan(costs, gains, start, delay):
     def step(pid, cost):
         lam, pid = pid_step(pid, cost, LIMIT, gains, 1.0)
         return pid, lam
 
-    costs = jnp.asarray(costs, jnp.float32)
-    pid, found = jax.lax.scan(step, pid_init(start, delay), costs)
+    return jax.lax.scan(step, pid_init(start, delay), costs)
+
+
+def run(costs, gains, start=0.0, delay=10):
+    pid, found = scan(np.asarray(costs, np.float32), gains, start, delay)
     return np.asarray(found), pid
 
 
@@ -40,9 +47,9 @@ def only(p=0.0, i=0.0, d=0.0, p_smoothing=0.0, d_smoothing=0.0, integral_max=100
 
 def test_pid_with_only_the_integral_is_the_gradient_dual():
     found, _ = run(COSTS, only(i=0.2), start=0.3)
-    lam, expected = jnp.float32(0.3), []
+    lam, expected = np.float32(0.3), []
     for cost in COSTS:
-        lam = gradient_step(lam, jnp.float32(cost), LIMIT, 0.2)
+        lam = gradient_step(lam, np.float32(cost), LIMIT, 0.2)
         expected.append(float(lam))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert min(expected) == 0.0  # the clamp at 0 is part of what is compared
@@ -72,7 +79,7 @@ def test_multiplier_is_never_negative_and_the_integral_is_clamped():
     assert (found >= 0).all()
     assert float(pid.integral) == 0.0
     # an integral without its clamp at 0 would have to climb back from -7.5
-    again, _ = pid_step(pid, jnp.float32(LIMIT + 1.0), LIMIT, only(i=0.1), 1.0)
+    again, _ = jit(pid_step)(pid, np.float32(LIMIT + 1.0), LIMIT, only(i=0.1), 1.0)
     np.testing.assert_allclose(again, 0.1, rtol=1e-6)
     found, pid = run(np.full(50, 10.0), only(i=1.0, integral_max=2.0))
     assert found[-1] == 2.0
@@ -91,8 +98,9 @@ def test_derivative_acts_on_rising_cost_alone():
 def moved(costs, lengths, lam=0.5, **changes):
     """The multiplier after episodes of these costs and lengths, one number for each."""
     relative = {"multiplier_rule": "relative", "multiplier_lr": 1e-4, "cost_limit": LIMIT}
+    relative |= {"multiplier_init": lam, "multiplier_gain": 0.0, "multiplier_aim": 1.0}
     config = settings("rcpo", **(relative | changes))
-    step = jax.jit(multiplier_step, static_argnames="config")
+    step = jit(multiplier_step, static_argnames="config")
     lam, past, along = jnp.float32(lam), constraint_init(), []
     for cost, length in zip(costs, lengths, strict=True):
         lam, past = step(lam, past, jnp.float32(cost), jnp.float32(length), config=config)
@@ -102,17 +110,28 @@ def moved(costs, lengths, lam=0.5, **changes):
 
 def test_relative_rule_equals_a_plain_loop():
     lengths = np.random.default_rng(1).integers(1, 300, size=60)
-    found = moved(COSTS, lengths, multiplier_lr=2e-3, multiplier_smoothing=0.9, multiplier_max=0.7)
-    lam, average, expected = 0.5, 0.0, []
-    for number, (cost, length) in enumerate(zip(COSTS, lengths, strict=True), start=1):
-        rate = max(0.1, 1 / number)  # a plain mean until there are enough
-        average += rate * (cost - average)
+    given = {"multiplier_lr": 2e-3, "multiplier_memory": 900.0, "multiplier_max": 0.7}
+    along = moved(COSTS, lengths, multiplier_gain=0.3, **given)
+    integral, weights, expected = 0.0, [], []
+    for number, length in enumerate(lengths):
+        weights = [weight * max(np.exp(-length / 900.0), 0.8) for weight in weights] + [1.0]
+        average = np.average(COSTS[: number + 1], weights=weights)
         excess = min(max((average - LIMIT) / LIMIT, -1.0), 1.0)
-        lam = min(max(lam * np.exp(2e-3 * length * excess), LEAST), 0.7)
-        expected.append(lam)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+        integral = integral + 2e-3 * length * excess
+        integral = min(max(integral, np.log(LEAST / 0.5)), np.log(0.7 / 0.5))
+        expected.append(min(max(0.5 * np.exp(integral + 0.3 * min(excess, 0)), LEAST), 0.7))
+    np.testing.assert_allclose(along, expected, rtol=1e-4)
     assert max(expected) == 0.7  # the bound is part of what is compared
     assert min(expected) < 0.5
+
+
+def test_the_gain_lets_go_at_once():
+    """Where costs fall from far above the limit to 0, the multiplier falls with them."""
+    costs = [10 * LIMIT] * 10 + [0.0] * 60
+    slow = moved(costs, [200] * 70, multiplier_memory=500.0)
+    quick = moved(costs, [200] * 70, multiplier_memory=500.0, multiplier_gain=1.0)
+    assert quick[9] == slow[9]
+    np.testing.assert_allclose(quick[-1] / slow[-1], np.exp(-1.0), rtol=1e-4)
 
 
 @pytest.mark.parametrize("cost", [0.4, 2.0, 50.0])
@@ -130,7 +149,7 @@ def test_it_moves_towards_the_limit_within_its_bounds():
     np.testing.assert_allclose(most[0], 0.5 * np.exp(1e-4 * 100), rtol=1e-6)
     np.testing.assert_allclose(moved([0.0], [100])[0], 0.5 * np.exp(-1e-4 * 100), rtol=1e-6)
     assert moved([100.0], [10**7], multiplier_max=3.0) == [3.0]
-    low = moved([0.0, 1e4], [10**7, 10**4], multiplier_smoothing=0.0)
+    low = moved([0.0, 1e4], [10**7, 10**4])
     np.testing.assert_allclose(low[0], LEAST, rtol=1e-6)
     np.testing.assert_allclose(low[1], LEAST * np.exp(1.0), rtol=1e-5)  # and comes back from there
 
@@ -144,9 +163,7 @@ def test_a_limit_of_0_is_judged_by_what_an_episode_costs():
     costs = [4.0, 0.0, 8.0, 0.0]
     for cost in costs:
         past = constraint_update(past, jnp.float32(cost), 0.5)
-    average = 0.0
-    for number, cost in enumerate([0.0, *costs], start=1):
-        average += (max(0.5, 1 / number) if number > 1 else 1.0) * (cost - average)
+    average = np.average([0.0, *costs], weights=0.5 ** np.arange(4.0, -1.0, -1.0))
     typical = (16 + 64) / (4 + 8)
     np.testing.assert_allclose(relative_excess(past, 0.0), average / typical, rtol=1e-6)
     free = moved([0.0] * 5, [100] * 5, cost_limit=0.0)
@@ -157,14 +174,13 @@ def test_a_limit_of_0_is_judged_by_what_an_episode_costs():
     assert few == scaled != many
 
 
-def test_average_cost_starts_as_a_plain_mean():
+def test_average_cost_weighs_older_episodes_less():
     past, costs = constraint_init(), [8.0, 0.0, 1.0, 3.0]
     for number, cost in enumerate(costs, start=1):
-        past = constraint_update(past, jnp.float32(cost), 0.95)
-        np.testing.assert_allclose(past.cost, np.mean(costs[:number]), rtol=1e-6)
-    for cost in range(30):
-        before, past = past, constraint_update(past, jnp.float32(cost), 0.95)
-    np.testing.assert_allclose(past.cost, 0.95 * before.cost + 0.05 * 29, rtol=1e-5)
+        past = constraint_update(past, jnp.float32(cost), 0.9)
+        weights = 0.9 ** np.arange(number - 1, -1, -1.0)
+        np.testing.assert_allclose(past.cost, np.average(costs[:number], weights=weights), 1e-6)
+    np.testing.assert_allclose(past.weight, weights.sum(), rtol=1e-6)
 
 
 def test_printed_rule_is_eq_7():
@@ -185,7 +201,7 @@ def test_pid_of_the_agent(rule):
     """Relative: costs in limits, cut at two of them, and the integral by decisions."""
     config = settings("pid-lag", multiplier_rule=rule, cost_limit=LIMIT, ki=1e-2, kp=0.1, kd=0.0)
     state = pid_lag.init(jax.random.key(0), EnvSpec(3, 1), config)
-    integral, smooth = 0.0, None
+    integral, smooth = config.multiplier_init, None
     for cost, length in ((4.0, 30), (100.0, 20), (0.0, 50)):
         state, _ = pid_lag.end_episode(state, jnp.float32(cost), jnp.float32(length), config)
         if rule == "printed":

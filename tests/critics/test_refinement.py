@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import helpers.agents
+from helpers.quick import jit
 from safecritic import networks, replay
 from safecritic.agents import cost_critic, safety_critic
 from safecritic.agents.interface import EnvSpec
@@ -39,12 +40,15 @@ def ring(rows=60, capacity=64):
     )
 
 
-@partial(jax.jit, static_argnames="config")
+@partial(jit, static_argnames="config")
 def sampled_neighbours(store, key, config):
     """Return a batch and the neighbours of its first refine_top samples."""
     batch = replay.sample(store, key, config)
     rows = batch.index[: config.refinement.refine_top]
     return batch, search(batch.neighbours, rows, store, config)
+
+
+interpolate = jit(refinement.interpolate)
 
 
 def search(neighbourhood, rows, store, config):
@@ -84,7 +88,7 @@ def test_interpolated_cost():
     rng = np.random.default_rng(0)
     cost, distance = rng.random((4, 3)), rng.random((4, 3)) + 0.1
     valid = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0], [0, 0, 0]], bool)
-    found = refinement.interpolate(jnp.asarray(cost), jnp.asarray(distance), jnp.asarray(valid))
+    found = interpolate(cost, distance, valid)
     for n in range(4):
         close = [1 / distance[n, k] for k in range(3) if valid[n, k]]
         expected = 0.0
@@ -95,9 +99,7 @@ def test_interpolated_cost():
 
 
 def test_a_row_at_no_distance_takes_all_the_weight():
-    found = refinement.interpolate(
-        jnp.array([[0.7, 0.1]]), jnp.array([[0.0, 1.0]]), jnp.array([[True, True]])
-    )
+    found = interpolate(np.array([[0.7, 0.1]]), np.array([[0.0, 1.0]]), np.array([[True, True]]))
     np.testing.assert_allclose(found, 0.7, rtol=1e-5)
 
 
@@ -117,35 +119,34 @@ def test_refinement_loss():
 
     loss = partial(
         refinement.loss,
-        q_old=jnp.asarray(q_old),
-        target=jnp.asarray(target[0]),
-        valid=jnp.asarray(valid),
+        q_old=q_old,
+        target=target[0],
+        valid=valid,
         beta=beta,
         epsilon=epsilon,
     )
-    (value, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(jnp.asarray(q))
+    (value, metrics), gradient = jit(jax.value_and_grad(loss, has_aux=True))(q)
     np.testing.assert_allclose(value, plain(q), rtol=1e-12)
     for n in range(5):
         step = np.zeros_like(q)
         step[0, n] = 1e-6
         slope = (plain(q + step) - plain(q - step)) / 2e-6
-        np.testing.assert_allclose(gradient[0, n], slope, atol=1e-7)
+        np.testing.assert_allclose(np.asarray(gradient)[0, n], slope, atol=1e-7)
     kl = (q - q_old)[0] ** 2 / 2
     np.testing.assert_allclose(metrics["refine/kl"], (kl * valid).sum() / 4, rtol=1e-12)
 
 
 def test_small_changes_are_free_and_large_ones_are_not():
-    target, valid = jnp.zeros(1), jnp.ones(1)
+    target, valid, q_old = np.zeros(1), np.ones(1), np.zeros((1, 1))
+    loss = jit(refinement.loss)
     for moved, extra in ((0.1, 0.0), (1.0, 2.0 * (0.5 - 0.02) ** 2)):
-        q = jnp.array([[moved]])
-        value, _ = refinement.loss(q, jnp.zeros((1, 1)), target, valid, 2.0, 0.02)
+        value, _ = loss(np.array([[moved]]), q_old, target, valid, 2.0, 0.02)
         np.testing.assert_allclose(value, moved**2 / 2 + extra, rtol=1e-6)
 
 
 @pytest.fixture(scope="module")
 def agent():
-    config = settings()
-    return safety_critic.init(jax.random.key(1), SPEC, config)
+    return jit(safety_critic.init, static_argnums=(1, 2))(jax.random.key(1), SPEC, settings())
 
 
 @pytest.mark.parametrize("target", ["bellman", "cost"])
@@ -154,27 +155,32 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
     config = settings(refine_target=target, refine_lr=0.5, refine_clip=0.0)
     store = ring()
     batch, _ = sampled_neighbours(store, jax.random.key(2), settings())
-    rank = jnp.asarray(np.random.default_rng(3).random(12))
-    obs = batch.obs
-    refine = jax.jit(safety_critic.refine, static_argnames="config")
+    rank = np.random.default_rng(3).random(12)
+    obs = np.asarray(batch.obs)
+    refine = jit(safety_critic.refine, static_argnames="config")
     safety, metrics = refine(
         agent, agent.safety, batch, obs, rank, jnp.float32(COST_SIZE), config=config
     )
 
-    top = np.argsort(-np.asarray(rank))[:4]
-    x = networks.join(obs, batch.action)[top]
-    found = jax.jit(search, static_argnames="config")(
-        batch.neighbours, batch.index[top], store, config=config
+    top = np.argsort(-rank)[:4]
+    x = np.concatenate([obs, batch.action], axis=1)[top]
+    found = jit(search, static_argnames="config")(
+        batch.neighbours, np.asarray(batch.index)[top], store, config=config
     )
-    known = np.asarray(store.cost[found.rows], np.float64) / COST_SIZE
+    found, store = jax.device_get((found, store))
+    known = store.cost[found.rows].astype(np.float64) / COST_SIZE
+
+    @jit
+    def q_ahead(obs):
+        action = networks.actor(agent.target_actor, obs)
+        return cost_critic.q_cost(agent.target_safety, obs, action, agent.cost_bound, config)
+
     if target == "bellman":
         for n, k in np.ndindex(known.shape):
             row = int(found.rows[n, k])
-            ahead = store.next_obs[row][None]
-            action = networks.actor(agent.target_actor, ahead)
-            q = cost_critic.q_cost(agent.target_safety, ahead, action, agent.cost_bound, config)
-            known[n, k] += 0.0 if store.terminated[row] else config.gamma * float(q[0])
-    wanted = refinement.interpolate(jnp.asarray(known, jnp.float32), found.distance, found.valid)
+            (q,) = q_ahead(store.next_obs[row][None])
+            known[n, k] += 0.0 if store.terminated[row] else config.gamma * float(q)
+    wanted = np.asarray(interpolate(known.astype(np.float32), found.distance, found.valid))
     np.testing.assert_allclose(metrics["refine/target_mean"], wanted.mean(), rtol=1e-5)
 
     def loss(params):
@@ -182,19 +188,20 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
         q = cost_critic.member_q(z, agent.cost_bound, config)
         return jnp.mean((q - wanted) ** 2) / 2
 
-    gradient = jax.jit(jax.grad(loss))(agent.safety)
-    expected = jax.tree.map(lambda p, g: p - 0.5 * g, agent.safety, gradient)
+    gradient = jit(jax.grad(loss))(agent.safety)
+    expected = jax.tree.map(lambda p, g: p - 0.5 * g, *jax.device_get((agent.safety, gradient)))
     for ours, theirs in zip(jax.tree.leaves(safety), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-7)
 
 
 def test_a_long_gradient_is_cut():
-    params = {"w": jnp.zeros(2), "b": jnp.zeros(1)}
-    gradient = {"w": jnp.array([3.0, 0.0]), "b": jnp.array([4.0])}
-    free = refinement.step(params, gradient, 0.1, 0.0)
+    params = {"w": np.zeros(2), "b": np.zeros(1)}
+    gradient = {"w": np.array([3.0, 0.0]), "b": np.array([4.0])}
+    step = jit(refinement.step, static_argnums=(2, 3))
+    free = step(params, gradient, 0.1, 0.0)
     np.testing.assert_allclose(free["w"], [-0.3, 0.0], rtol=1e-6)
-    cut = refinement.step(params, gradient, 0.1, 1.0)
+    cut = step(params, gradient, 0.1, 1.0)
     np.testing.assert_allclose(cut["w"], [-0.06, 0.0], rtol=1e-6)
     np.testing.assert_allclose(cut["b"], [-0.08], rtol=1e-6)
-    short = refinement.step(params, gradient, 0.1, 10.0)
+    short = step(params, gradient, 0.1, 10.0)
     np.testing.assert_allclose(short["b"], free["b"], rtol=1e-6)

@@ -18,9 +18,12 @@ from safecritic.study import grid
 from safecritic.tasks import TASKS, make
 from safecritic.tasks.adapter import make_env
 from safecritic.tasks.car.env import CarTask
+from safecritic.tasks.checks import Step
 from safecritic.tasks.cheetah import HalfCheetah
 from safecritic.tasks.drawing import record_episode, saving
 from safecritic.tasks.repeat import RepeatAction
+
+pytestmark = pytest.mark.usefixtures("quick_runs")
 
 TINY: dict[str, Any] = SMALL | {"hidden": (8,), "learning_starts": 40}
 
@@ -155,7 +158,7 @@ def test_the_figure_of_a_critic_is_drawn_over_environment_steps(
 def test_decisions_of_a_record_begin_where_the_last_one_ended() -> None:
     episode = Episode()
     for steps in (4, 4, 1):
-        episode.add(0.0, {"steps": steps}, (0.0, 0.0, 0.0))
+        episode.add(Step(np.zeros(1), 0.0, 0.0, False, False, {}, steps), (0.0, 0.0, 0.0))
     assert episode.starts.tolist() == [0, 4, 8]
     assert episode.length == 9
 

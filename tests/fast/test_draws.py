@@ -5,27 +5,28 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers.quick import jit
 from safecritic.fast import draws
 
 
 @pytest.mark.parametrize("shape", [(7,), (64, 8, 2), pytest.param((1,), marks=pytest.mark.slow)])
 def test_the_same_numbers_as_jax_random(shape):
     for key in (jax.random.PRNGKey(3), jax.random.key(2**40 + 5)):
-        bits = jax.jit(draws.bits, static_argnums=1)(key, shape)
+        bits = jit(draws.bits, static_argnums=1)(key, shape)
         np.testing.assert_array_equal(bits, jax.random.bits(key, shape, jnp.uint32))
-        ours = jax.jit(draws.uniform, static_argnums=(1, 2, 3))(key, shape, -1.0, 1.0)
+        ours = jit(draws.uniform, static_argnums=(1, 2, 3))(key, shape, -1.0, 1.0)
         theirs = jax.random.uniform(key, shape, jnp.float32, -1.0, 1.0)
         np.testing.assert_array_equal(ours, theirs)
-        normal = jax.jit(draws.normal, static_argnums=1)(key, shape)
+        normal = jit(draws.normal, static_argnums=1)(key, shape)
         np.testing.assert_allclose(normal, jax.random.normal(key, shape, jnp.float32), rtol=1e-6)
 
 
 def test_below_stays_below_and_reaches_all():
     limit = 5
-    below = jax.jit(draws.below, static_argnums=1)
+    below = jit(draws.below, static_argnums=1)
     edges = np.array([0, 2**32 - 1], np.uint32)
     np.testing.assert_array_equal(below(edges, limit), [0, limit - 1])
     np.testing.assert_array_equal(below(edges, 1), 0)
-    bits = jax.jit(draws.bits, static_argnums=1)(jax.random.PRNGKey(0), (50_000,))
+    bits = jit(draws.bits, static_argnums=1)(jax.random.PRNGKey(0), (50_000,))
     found = np.asarray(below(bits, limit))
     np.testing.assert_allclose(np.bincount(found) / len(found), 1 / limit, atol=0.01)

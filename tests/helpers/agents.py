@@ -1,11 +1,14 @@
 """Small agents, replay buffers with made-up rows, and comparisons of states."""
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from helpers.quick import jit
 from safecritic import methods, replay
 from safecritic.agents.interface import EnvSpec
 
@@ -17,7 +20,7 @@ SCALE_FREE: dict[str, Any] = {
     "multiplier_init": 0.05,
     "multiplier_lr": 1e-4,
     "multiplier_max": 10.0,
-    "tolerance_in": "limits",
+    "tolerance_in": "budget",
 }
 SPEC = EnvSpec(obs_dim=4, action_dim=2, cost_max=1.0)
 SMALL: dict[str, Any] = {
@@ -33,6 +36,9 @@ SMALL: dict[str, Any] = {
     "refine_block": 8,
     "refine_reach": 2,
 }
+
+
+sample = jit(replay.sample, static_argnames="config")
 
 
 def settings(
@@ -52,7 +58,22 @@ def settings(
 
 def start(name: str, config: Any, seed: int = 0, spec: EnvSpec = SPEC) -> Any:
     """Return the first state of a method's agent."""
-    return methods.get(name).load_agent().init(jax.random.key(seed), spec, config)
+    init = jit(methods.get(name).load_agent().init, static_argnums=(1, 2))
+    return init(jax.random.key(seed), spec, config)
+
+
+@cache
+def stepper(name: str, config: Any) -> tuple[Callable[..., Any], list[int]]:
+    """Return a compiled step (observe, sample, update) and the list it adds to when traced."""
+    agent, traces = methods.get(name).load_agent(), []
+
+    @jit
+    def step(state: Any, store: replay.Replay, key: jax.Array) -> Any:
+        traces.append(1)
+        state = agent.observe(state, row(store), config)
+        return agent.update(state, replay.sample(store, key, config), config)
+
+    return step, traces
 
 
 def filled_replay(spec: EnvSpec, rows: int, capacity: int = 64, **columns: Any) -> replay.Replay:

@@ -13,6 +13,7 @@ from safecritic.run import checkpoint
 from safecritic.run.loop import Intervals
 
 TESTS = Path(__file__).parent.parent
+PATIENCE = 900  # seconds: what takes a few by itself may get a hundredth of a busy machine
 TASK = "probes:KeptPoint-v0"
 FLAGS = ["--hidden", "16", "16", "--batch-size", "16", "--buffer-size", "400"]
 FLAGS += ["--learning-starts", "60", "--log-every", "100", "--critic-every", "500"]
@@ -33,11 +34,11 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 
 def wait_for(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
     """Wait for something to happen while the process runs."""
-    for _ in range(1200):
-        if happened() or process.poll() is not None:
-            break
+    until = time.monotonic() + PATIENCE
+    while not happened():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until, "nothing happened"
         time.sleep(0.05)
-    assert process.poll() is None, process.communicate()
 
 
 def whole_run(steps: int, out: Path) -> DDPG:

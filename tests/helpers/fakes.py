@@ -39,7 +39,7 @@ class FakeAgent:
         # separate buffers: a donated one must not be passed twice
         return FakeState(key, *(jnp.full((), x, jnp.float32) for x in (0, 0, 0, 1)))
 
-    def act(self, state: FakeState, obs: Any, config: Any, explore: bool) -> Any:
+    def act(self, state: FakeState, obs: Any, spent: Any, config: Any, explore: bool) -> Any:
         bad = (state.updates == self.bad_action) & (self.bad_action > 0)
         action = jnp.where(bad, jnp.nan, jnp.full(self.action_dim, 0.5, jnp.float32))
         carry = {"key": state.key, "noise": state.noise + 1}

@@ -20,6 +20,16 @@ def mlp(params, x):
     return x @ params[-1]["w"] + params[-1]["b"]
 
 
+def reward_critic(params, s, a):
+    """Q_R, whose hidden layers are normalised: mean 0 and variance 1 over the units."""
+    x = jnp.concatenate([s, a], axis=-1)
+    for layer in params[:-1]:
+        x = x @ layer["w"] + layer["b"]
+        x = (x - x.mean(axis=-1, keepdims=True)) / jnp.sqrt(x.var(axis=-1, keepdims=True) + 1e-5)
+        x = jax.nn.relu(layer["g"] * x + layer["o"])
+    return (x @ params[-1]["w"] + params[-1]["b"])[..., 0]
+
+
 def actor(params, s):
     return jnp.tanh(mlp(params, s))
 
@@ -133,10 +143,10 @@ def update(state, batch, c):
 
     # The reward critic
     next_s = scaled(state.scaler, batch.next_obs, c)
-    q_next = critic(state.target_reward, next_s, actor(state.target_actor, next_s))
+    q_next = reward_critic(state.target_reward[0], next_s, actor(state.target_actor, next_s))
     y = batch.reward / size(state.units.reward) + batch.discount * q_next
-    gradient = jax.grad(lambda p: 0.5 * jnp.mean((critic(p, s, a) - y) ** 2))(state.reward)
-    reward, reward_opt = adam(state.reward, gradient, state.reward_opt, c.critic_lr)
+    gradient = jax.grad(lambda p: 0.5 * jnp.mean((reward_critic(p[0], s, a) - y) ** 2))
+    reward, reward_opt = adam(state.reward, gradient(state.reward), state.reward_opt, c.critic_lr)
 
     # Eq. 5 and 6: the actor
     def actor_loss(params):
@@ -144,7 +154,9 @@ def update(state, batch, c):
         q_cost = jnp.maximum(critic(safety, near, action), 0.0)
         distance = jnp.sum((action - actor(state.target_actor, s)) ** 2, axis=-1)
         kl = distance / (2.0 * c.kl_sigma**2)
-        return jnp.mean(-critic(reward, s, action) + state.multiplier * q_cost + c.kl_weight * kl)
+        return jnp.mean(
+            -reward_critic(reward[0], s, action) + state.multiplier * q_cost + c.kl_weight * kl
+        )
 
     policy, actor_opt = adam(
         state.actor, jax.grad(actor_loss)(state.actor), state.actor_opt, c.actor_lr

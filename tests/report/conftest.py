@@ -1,12 +1,11 @@
 """A small study that was really run, for all tests of its report."""
 
-import fcntl
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.once import made_once
 from probes import SMALL
 
 STUDY: dict[str, Any] = {
@@ -21,24 +20,14 @@ STUDY: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every run really trained, deployed and measured, with maps small enough for a test.
-
-    Made once, whichever of pytest's worker processes needs it first.
-    """
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
-    out = shared / "report" / "small"
-    out.parent.mkdir(exist_ok=True)
-    with (out.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (out / "report" / "index.html").is_file():
-            make(out)
-    return out
+    """Every run really trained, deployed and measured, with maps small enough for a test."""
+    return made_once(tmp_path_factory, "report", make)
 
 
 def make(out: Path) -> None:
     """Train, deploy and measure every run, and build the report."""
     # here, because this file may be read before tests/conftest.py has set XLA's flags
+    from helpers.quick import quick_runs
     from safecritic.evaluation import cost_map, theorem
     from safecritic.report.build import build
     from safecritic.study import grid
@@ -46,7 +35,7 @@ def make(out: Path) -> None:
 
     jobs = grid.jobs_of(STUDY)
     grid.open_folder(out, jobs, "small.toml")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, quick_runs():
         patch.setattr(cost_map, "SCENES", cost_map.SCENES[:2])
         patch.setattr(cost_map, "SIZE", 16)
         patch.setattr(cost_map, "ROLLED_SIZE", 3)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from probes import small_disk
+from safecritic import files
 from safecritic.run import checkpoint
 from safecritic.run.checkpoint import CheckpointError
 
@@ -38,10 +39,25 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(arrays[name], array)
 
 
-def test_a_new_one_replaces_the_old_files(tmp_path: Path) -> None:
-    for step in range(3):
+def test_two_generations_are_kept(tmp_path: Path) -> None:
+    for step in range(4):
         checkpoint.save(tmp_path, {"x": np.array([step])}, {"step": step})
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
+    suffixes = sorted(path.suffix for path in tmp_path.iterdir())
+    assert suffixes == [".json", ".json", ".safetensors", ".safetensors"]
+    for generation, step in (("checkpoint", 3), ("previous", 2)):
+        arrays, numbers = checkpoint.load(tmp_path, generation)
+        assert (arrays["x"].tolist(), numbers) == ([step], {"step": step})
+
+
+def test_a_damaged_one_is_refused_and_the_one_before_it_named(tmp_path: Path) -> None:
+    for step in range(2):
+        checkpoint.save(tmp_path, {"x": np.array([step])}, {"step": step})
+    (tmp_path / "checkpoint.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"sha256.*before it \(step 0\).*--state previous"):
+        checkpoint.load(tmp_path)
+    assert checkpoint.load(tmp_path, "previous")[1] == {"step": 0}
+    checkpoint.save(tmp_path, {"x": np.array([2])}, {"step": 2})  # not over the good one
+    assert checkpoint.load(tmp_path, "previous")[1] == {"step": 0}
     assert checkpoint.load(tmp_path)[1] == {"step": 2}
 
 
@@ -83,16 +99,14 @@ def test_missing_arrays_and_another_format_are_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(CheckpointError, match="cannot be read"):
         checkpoint.load(tmp_path)
-    del index["sha256"]
-    index["format"] = 99
-    index["sha256"] = checkpoint._digest(index)
-    (tmp_path / "checkpoint.json").write_text(json.dumps(index))
-    with pytest.raises(CheckpointError, match="format 99, this version reads 2"):
+    files.write_json(tmp_path / "checkpoint.json", index | {"format": 99})
+    with pytest.raises(CheckpointError, match="format 99, this version reads 3"):
         checkpoint.load(tmp_path)
 
 
 WRITER = """
 import sys, numpy as np
+from safecritic import files
 from safecritic.run import checkpoint
 for step in range(1, 10**6):
     checkpoint.save(sys.argv[1], {"x": np.full(200_000, step, np.int64)}, {"step": step})
@@ -123,6 +137,7 @@ def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
 
 FILL = """
 import resource, sys, numpy as np
+from safecritic import files
 from safecritic.run import checkpoint
 if sys.argv[2] == "limit":
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))

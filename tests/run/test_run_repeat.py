@@ -216,7 +216,7 @@ def test_cpo_resumes_exactly(tmp_path: Path) -> None:
 
     whole = new().learn(1_100, out=tmp_path / "whole")
     new().learn(600, out=tmp_path / "part")
-    resumed = CPO.load(tmp_path / "part")
+    resumed = CPO.load(tmp_path / "part", trust_env=True)
     resumed.learn(1_100 - resumed.num_timesteps, out=tmp_path / "part")
     assert whole.num_timesteps == resumed.num_timesteps >= 1_100
     tables = [(tmp_path / part / "episodes.csv").read_text() for part in ("whole", "part")]

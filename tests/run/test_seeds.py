@@ -1,9 +1,12 @@
 """Several seeds in one program are the single runs."""
 
+from contextlib import nullcontext
+
 import jax
 import numpy as np
 import pytest
 
+from helpers.quick import quick_runs
 from probes import KeptPoint
 from safecritic import api
 from safecritic.agent_classes import agent_class
@@ -18,6 +21,12 @@ def test_each_seed_is_its_single_run(method, monkeypatch):
     """Past the warm-up, two ends of episodes and the replay's first wrap."""
     monkeypatch.setattr(api, "make_env", lambda env: (KeptPoint(), "point"))
     settings = SMALL | (SAFETY if method == "usc" else {})
+    # DDPG as users run it; USC has more to compile, in one program and alone
+    with quick_runs() if method == "usc" else nullcontext():
+        assert_seeds_are_single_runs(method, settings)
+
+
+def assert_seeds_are_single_runs(method, settings):
     runs = Seeds(method, "point", seeds=[3, 8], **settings)
     assert runs.learn(60).learn(52).step == 112
     kind = agent_class(method)

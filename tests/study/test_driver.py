@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from helpers.commands import PATIENCE
 from safecritic import cli
 from studies import FILE, command, finish, numbers, wait_for_a_run, workers_of, write_file
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-def test_kill_9_of_a_worker_and_of_the_driver_and_ctrl_c_change_nothing(tmp_path: Path) -> None:
-    file = write_file(tmp_path, FILE.replace("steps = 900", "steps = 6_000"))
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    finish(whole, file)
-    expected = numbers(whole)
+def test_kill_9_of_a_worker_and_of_the_driver_and_ctrl_c_change_nothing(
+    whole: tuple[Path, Path], tmp_path: Path
+) -> None:
+    file, out = whole[0], tmp_path / "out"
+    expected = numbers(whole[1])
     assert len(expected) == 4
 
     process = subprocess.Popen(**command(out, file))
@@ -26,9 +27,8 @@ def test_kill_9_of_a_worker_and_of_the_driver_and_ctrl_c_change_nothing(tmp_path
     time.sleep(1.0)
     process.kill()
     process.communicate()
-    for _ in range(200):  # no worker outlives its driver
-        if not workers_of(out):
-            break
+    until = time.monotonic() + PATIENCE
+    while workers_of(out) and time.monotonic() < until:  # no worker outlives its driver
         time.sleep(0.05)
     assert workers_of(out) == []
 
@@ -36,7 +36,7 @@ def test_kill_9_of_a_worker_and_of_the_driver_and_ctrl_c_change_nothing(tmp_path
     wait_for_a_run(out, process)
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
-    text, _ = process.communicate(timeout=120)
+    text, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, text
     assert "stopped; the runs are saved" in text
     assert workers_of(out) == []
@@ -55,7 +55,7 @@ def test_a_failed_run_does_not_stop_the_rest_and_a_changed_setting_is_refused(
     blocked = out / "runs" / "ddpg-KeptPoint-v0-seed0"
     blocked.mkdir(parents=True)
     (blocked / "checkpoint").mkdir()  # neither a run nor empty
-    done = subprocess.run(**command(out, file), timeout=300, check=False)
+    done = subprocess.run(**command(out, file), timeout=PATIENCE, check=False)
     assert done.returncode == 1
     assert "3 of 4 runs are done" in done.stdout
     assert "failed: ddpg-KeptPoint-v0-seed0: " in done.stdout

@@ -37,7 +37,7 @@ def test_budgets_and_settings_of_a_task_and_a_method() -> None:
         "task": {"CarGoal2": {"cost_limit": 7.0, "steps": 5_000}},
     }
     jobs = {(job.method, job.task): job for job in grid.jobs_of(content)}
-    assert jobs["ddpg", "CarGoal1"].steps == 60_000  # what the method needs
+    assert jobs["ddpg", "CarGoal1"].steps == 40_000  # what the method needs
     assert jobs["ddpg", "CarGoal2"].steps == 5_000
     assert jobs["cpo", "CarGoal2"].steps == 16_000  # the method's own word goes last
     limits = [jobs["ddpg", task].settings["cost_limit"] for task in ("CarGoal1", "CarGoal2")]
@@ -108,7 +108,7 @@ def test_a_default_limit_is_a_warning_for_each_environment(tmp_path: Path) -> No
 
 def test_shipped_studies() -> None:
     sizes = {name: len(grid.read(path)) for name, path in grid.shipped().items()}
-    assert sizes == {"paper.toml": 8 * 6 * 5, "quick.toml": 16}
+    assert sizes == {"paper.toml": 8 * 6 * 5, "quick.toml": 16, "tasks.toml": 4 * 6 * 5}
     assert grid.find("quick") == grid.find("quick.toml")
     with pytest.raises(StudyError, match=r"nor one of paper\.toml, quick\.toml"):
         grid.find("nothing.toml")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from safecritic.files import write_json
 from safecritic.study.resources import note_memory, training_seconds
 
 
@@ -18,6 +19,6 @@ def test_the_largest_peak_of_memory_is_kept(tmp_path: Path) -> None:
     note_memory(tmp_path)
     path = tmp_path / "resources.json"
     assert json.loads(path.read_text())["peak_memory_bytes"] > 2**24
-    path.write_text(json.dumps({"peak_memory_bytes": 2**60}))  # of a process before
+    write_json(path, {"peak_memory_bytes": 2**60})  # of a process before
     note_memory(tmp_path)
     assert json.loads(path.read_text())["peak_memory_bytes"] == 2**60

@@ -12,6 +12,8 @@ from safecritic.study import grid
 from safecritic.study.worker import work
 from studies import FILE, write_file
 
+pytestmark = pytest.mark.usefixtures("quick_runs")
+
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
 def test_a_worker_stays_on_the_cores_its_study_was_given(monkeypatch):

@@ -390,8 +390,10 @@ def test_six_values_of_an_environment_without_cost_are_refused():
 
 
 def test_a_vector_environment_is_refused():
-    with pytest.raises(TypeError, match="adapt each environment, then vectorise"):
-        adapt(gymnasium.vector.SyncVectorEnv([Toy]))
+    envs = gymnasium.vector.SyncVectorEnv([lambda: Toy(six=0.5)])
+    with pytest.raises(TypeError, match="one environment at a time; pass one of those inside"):
+        adapt(envs)
+    adapt(envs.envs[0]).reset(seed=0)  # as it says
 
 
 def test_a_negative_cost_function_is_refused():

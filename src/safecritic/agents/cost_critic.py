@@ -22,6 +22,7 @@ from safecritic.critics import bellman
 from safecritic.networks import Members
 from safecritic.replay import Batch
 
+NO_BOUND = 1e30  # finite, because a checkpoint's numbers are
 Output = Literal["clipped", "softplus", "bounded", "linear"]
 
 
@@ -49,7 +50,7 @@ class CostCriticSettings(OffPolicySettings):
 
 
 def cost_bound(spec: EnvSpec, config: CostCriticSettings) -> float:
-    """Return c_max / (1 - gamma), infinite if the environment does not state its largest cost."""
+    """Return c_max / (1 - gamma), NO_BOUND if the environment does not state its largest cost."""
     if spec.cost_max is not None:
         return spec.cost_max / (1.0 - config.gamma)
     if config.safety_output == "bounded":
@@ -57,7 +58,7 @@ def cost_bound(spec: EnvSpec, config: CostCriticSettings) -> float:
             "safety_output 'bounded' needs the largest cost of one step, which this environment "
             "does not state: set cost_max or use 'softplus' (--safety-output)"
         )
-    return float("inf")
+    return NO_BOUND
 
 
 def actor_inputs(state: Any, obs: jax.Array, config: CostCriticSettings) -> jax.Array:

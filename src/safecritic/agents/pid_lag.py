@@ -55,7 +55,7 @@ class PIDLagSettings(CostCriticSettings):
     d_smoothing: float = 0.95  # the same for the derivative; its authors' code
     derivative_delay: int = 10  # episodes over which the rise is taken; its authors' code
     integral_max: float = 100.0  # largest integral
-    multiplier_init: float = 0.05  # integral at the start
+    multiplier_init: float = 0.02  # integral at the start
     rescale_actor_loss: bool = True  # divide the actor's loss by 1 + multiplier
 
     def check(self) -> None:
@@ -93,7 +93,7 @@ class PIDLagState(NamedTuple):
     safety_opt: Any
     multiplier: jax.Array
     pid: PID
-    cost_bound: jax.Array  # c_max / (1 - gamma), infinite if unknown
+    cost_bound: jax.Array  # c_max / (1 - gamma), or NO_BOUND
     past: Constraint
     scaler: Scaler
     units: Units

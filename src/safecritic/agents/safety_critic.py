@@ -21,8 +21,9 @@ estimated from half of the states, drawn by their caution (`conservative_share`)
 Eq. 1 comes from the replay buffer (`reference`); the old policy of the KL term is the target actor,
 the old prediction of Eq. 9 the target safety critic, because against the parameters of one step ago
 both gradients vanish; refinement targets are the neighbours' Bellman targets (`refine_target`);
-observations are scaled, those of Q_C sharpened, Q_C cannot be negative (`safety_output`); the
-multiplier starts lower and the screen's tolerance is higher.
+observations are scaled and sharpened, reward and cost counted in measured units, Q_C cannot be
+negative (`safety_output`); the multiplier moves in relative terms and starts low; the screen's
+tolerance is what is left of the budget, and it takes the best Q_R within it (`docs/scales.md`).
 """
 
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ from safecritic.critics.multiplier import (
     Constraint,
     MultiplierSettings,
     constraint_init,
+    limit_scale,
     multiplier_step,
 )
 from safecritic.critics.refinement import Refinement
@@ -66,6 +68,8 @@ from safecritic.fast.neighbours import find_neighbours
 from safecritic.networks import Members, Params
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch
+
+NEAR_LIMIT = 3.0  # limits that episodes may cost on average for the screen to act in training
 
 __all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"]
 
@@ -128,7 +132,7 @@ class SafetyCriticState(NamedTuple):
     multiplier: jax.Array
     past: Constraint
     curvature: tuple[Curvature, ...] | None  # of each member, only for the reference "replay"
-    cost_bound: jax.Array  # c_max / (1 - gamma), infinite if unknown
+    cost_bound: jax.Array  # c_max / (1 - gamma), or NO_BOUND
     scaler: Scaler
     units: Units
     noise: jax.Array
@@ -535,7 +539,14 @@ def act(
         return q_reward(state.reward, jnp.broadcast_to(here, (len(actions), len(here))), actions)
 
     tolerance = screen_tolerance(state, spent, size, config)
-    chosen = screening.screen(key_screen, action, cost_of, reward_of, config.screen, tolerance)
+    # Before a task is learned nothing is within, and a critic that knows little would do all the
+    # acting; a learned policy without noise may push for good against what it cannot move.
+    lost = state.past.cost > NEAR_LIMIT * limit_scale(state.past, config.cost_limit)
+    price = 0.0 if config.screen is None else config.screen.screen_price * state.multiplier
+    chosen = screening.screen(
+        *(key_screen, action, cost_of, reward_of, config.screen, tolerance, price),
+        keep=lost & explore,
+    )
     info = {"q_cost": size * chosen.q_cost, "screened": chosen.screened, "changed": chosen.changed}
     return chosen.action, {"key": key, "noise": noise}, info
 

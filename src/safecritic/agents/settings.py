@@ -87,7 +87,7 @@ class OffPolicySettings(Settings):
     actor_lr: float = 3e-4  # step size of the actor; paper: 2e-3
     noise_sigma: float = 0.2  # spread of the Ornstein-Uhlenbeck exploration noise
     noise_theta: float = 0.15  # pull of that noise to 0; the paper gives no value
-    noise_half_life: float = 8_000.0  # updates in which that noise halves; paper: 0, it stays
+    noise_half_life: float = 20_000.0  # updates in which that noise halves; paper: 0, it stays
     n_step: int = 1  # steps of reward in a target
     reward_critics: Literal[1, 2] = 1  # networks of Q_R; of two, the smaller value is the target
     layer_norm: Literal["reward", "all", "none"] = "reward"  # of which critics; paper: none

@@ -21,7 +21,7 @@ COMMANDS = {  # each a function of `commands`
 }
 
 EXAMPLES = """\
-  safecritic train usc CarGoal1 --steps 60000 --seed 0
+  safecritic train usc CarGoal1 --steps 40000 --seed 0
   safecritic train --resume runs/usc-CarGoal1-seed0
   safecritic evaluate runs/usc-CarGoal1-seed0 --episodes 10
   safecritic show runs/usc-CarGoal1-seed0
@@ -35,6 +35,14 @@ VARIABLES = """\
   SAFECRITIC_TRACEBACK=1    show the traceback of an error
   SAFECRITIC_CACHE=off      do not keep compiled functions on disk
   SAFECRITIC_CACHE=FOLDER   keep them in this folder
+"""
+
+
+EXIT_CODES = """\
+  0      done
+  1      a run or a study failed after it had begun; what can be resumed is printed
+  2      refused: nothing was begun
+  130    stopped by Ctrl-C, and saved
 """
 
 
@@ -68,6 +76,13 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output is gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except Exception as error:
+        if os.environ.get("SAFECRITIC_TRACEBACK"):
+            raise
+        from safecritic.cli.errors import unexpected_text
+
+        print(f"error: {unexpected_text(error)}", file=sys.stderr)
+        return FAILED
 
 
 def _overview() -> str:
@@ -79,6 +94,7 @@ def _overview() -> str:
         f"commands:\n{summaries}\n\n"
         f"examples:\n{EXAMPLES}\n"
         f"environment variables:\n{VARIABLES}\n"
+        f"exit codes:\n{EXIT_CODES}\n"
         "`safecritic COMMAND --help` lists the options of a command,\n"
         "`safecritic train METHOD --help` the settings of a method."
     )

@@ -3,6 +3,7 @@
 The library is imported within the commands: `tasks` and `methods` need no JAX.
 """
 
+import os
 import shlex
 import sys
 from contextlib import suppress
@@ -10,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from safecritic.cli import options, printing
-from safecritic.cli.errors import FAILED, INTERRUPTED, UsageError, explained
+from safecritic.cli.errors import FAILED, INTERRUPTED, UsageError, explained, unexpected_text
+from safecritic.files import is_file, refuse_special
+
+SCENES = 20  # tried for a film that does not end at once
+SHORTEST_FILM = 3  # steps
 
 TRAIN_HELP = """\
 Train a method on a task. Its settings: safecritic train METHOD --help
@@ -33,6 +38,7 @@ def train(arguments: list[str]) -> int:
     with explained():
         method = methods.get(arguments[0])
         task, run, declared, output, settings = options.parse_train(method, arguments[1:])
+    printing.status("loading JAX and the task")
     from safecritic.agent_classes import agent_class
     from safecritic.api import check_steps
     from safecritic.run.loop import Intervals
@@ -62,11 +68,14 @@ def _resume(arguments: list[str]) -> int:
             raise UsageError(
                 f"{chosen.resume} is a saved agent, not a run: load it in Python to train it"
             )
-        agent = Agent.load(chosen.resume)
+        agent = Agent.load(chosen.resume, trust_env=chosen.trust_env, state=chosen.state)
+        agent._require_env("--resume")
         until = chosen.steps or content["steps"]
-        for note in agent.notes:
-            print(f"note: {note}", file=sys.stderr)
         if until <= agent.num_timesteps:
+            if chosen.state == "checkpoint" and agent.finish_folder():
+                print(f"{chosen.resume} had its steps, but not its summary and curves: written")
+                printing.print_summary(agent.summary(), chosen.resume, _trust(agent))
+                return 0
             raise UsageError(
                 f"{chosen.resume} already has {agent.num_timesteps} steps: "
                 "give a larger total with --steps to resume it"
@@ -80,12 +89,13 @@ def _learn(
     agent: Any, steps: int, out: Path, overwrite: bool, every: Any, project: str | None
 ) -> int:
     """Train an agent for `steps` more steps in the run folder `out`; return the exit code."""
+    from safecritic.files import FileError
     from safecritic.run.callbacks import WandbCallback, WandbError
-    from safecritic.run.checkpoint import CheckpointError
-    from safecritic.run.folder import RunFolderError, prepare
-    from safecritic.run.loop import InterruptedRun, NotFiniteError
+    from safecritic.run.folder import prepare
+    from safecritic.run.loop import InterruptedRun, RunStopped
     from safecritic.run.rollouts import WorkerError
 
+    foreseen = (RunStopped, FileError, WandbError, WorkerError)
     with explained():
         callback = None if project is None else WandbCallback(project)
         if agent.run_folder is None:
@@ -93,6 +103,7 @@ def _learn(
     resume = f"safecritic train --resume {shlex.quote(str(out))}"
     if project is not None:
         resume += f" --wandb {shlex.quote(project)}"
+    resume += _trust(agent)
     first_step = agent.num_timesteps
     print(f"{agent.method} on {agent.environment['task']}, seed {agent.seed}, in {out}")
     try:
@@ -100,33 +111,68 @@ def _learn(
     except InterruptedRun:
         print(f"\nstopped at step {agent.num_timesteps:,} and saved; resume with\n  {resume}")
         return INTERRUPTED
-    except (NotFiniteError, CheckpointError, RunFolderError, WandbError, WorkerError) as error:
-        if agent.num_timesteps == first_step:
+    except Exception as error:
+        if os.environ.get("SAFECRITIC_TRACEBACK"):
+            raise
+        if agent.num_timesteps == first_step and isinstance(error, foreseen):
             raise UsageError(str(error)) from error
-        print(f"error: {error}", file=sys.stderr)
-        print(f"  resume from the last good checkpoint with {resume}", file=sys.stderr)
+        text = str(error) if isinstance(error, foreseen) else unexpected_text(error)
+        print(f"error: {text}", file=sys.stderr)
+        for line in ways_to_resume(agent, out, resume):
+            print(f"  {line}", file=sys.stderr)
         return FAILED
-    printing.print_summary(agent.summary(), out)
+    printing.print_summary(agent.summary(), out, _trust(agent))
     return 0
+
+
+def _trust(agent: Any) -> str:
+    """Return the flag that a command on this run needs, if it needs one."""
+    from safecritic.tasks.adapter import is_ours
+
+    known = agent.environment["id"]
+    return "" if known is None or is_ours(known) else " --trust-env"
+
+
+def ways_to_resume(agent: Any, out: Path, resume: str) -> list[str]:
+    """Return what can be done with a run that an error has stopped."""
+    from safecritic.files import FileError
+    from safecritic.run import checkpoint
+
+    lines = []
+    try:
+        step = checkpoint.load_index(out / "checkpoint")["numbers"]["step"]
+        lines.append(f"resume from the last good checkpoint, step {step:,}, with {resume}")
+    except (FileError, KeyError):
+        pass  # there is none yet
+    fault = agent.training.fault
+    if fault is not None and fault.usable:
+        lines.append(
+            f"{'or' if lines else 'resume'} from the moment of the error, step {fault.step:,}, "
+            f"with {resume} --state failed"
+        )
+    return lines or [
+        "nothing can be resumed: there was no checkpoint yet (--checkpoint-every); start again "
+        "with --overwrite"
+    ]
 
 
 def evaluate(arguments: list[str]) -> int:
     """Evaluate a trained policy without exploration; write a table, a JSON file and a figure."""
     chosen = options.parse(options.Evaluate, "evaluate", arguments)
     from safecritic.api import Agent
-
-    with explained():
-        agent = Agent.load(chosen.run)
-        evaluation = agent.evaluate(chosen.episodes, chosen.seed)
-        target = chosen.json or chosen.run / "evaluation.json"
-        evaluation.save(target)
     from safecritic.evaluation.critic_figure import draw_critic
 
-    printing.print_evaluation(evaluation, agent)
-    title = f"{agent.method} on {agent.environment['task']}: the safety critic, {chosen.episodes}"
-    figure = draw_critic(
-        evaluation, agent.config.gamma, f"{title} episodes", target.with_name(f"{target.stem}.png")
-    )
+    with explained():
+        agent = Agent.load(chosen.run, trust_env=chosen.trust_env, state=chosen.state)
+        target = chosen.json or chosen.run / "evaluation.json"
+        refuse_special(target)  # before the episodes take their time
+        evaluation = agent.evaluate(chosen.episodes, chosen.seed)
+        printing.print_evaluation(evaluation, agent)
+        evaluation.save(target)
+        task = agent.environment["task"]
+        title = f"{agent.method} on {task}: the safety critic, {chosen.episodes} episodes"
+        picture = target.with_name(f"{target.stem}.png")
+        figure = draw_critic(evaluation, agent.config.gamma, title, picture)
     print(f"written to {target}" + (f" and {figure}" if figure else ""))
     return 0
 
@@ -192,10 +238,12 @@ def show(arguments: list[str]) -> int:
     from safecritic.run.curves import draw_curves
 
     with explained():
-        agent = Agent.load(chosen.run)
-        if (chosen.run / "episodes.csv").is_file():
+        agent = Agent.load(chosen.run, trust_env=chosen.trust_env, state=chosen.state)
+        if is_file(chosen.run / "episodes.csv"):
             print(draw_curves(chosen.run))
-        if agent.environment["id"] is None:
+        if agent.environment["id"] is not None:
+            agent._require_env("show")
+        else:
             raise UsageError(
                 f"{chosen.run} was trained on an environment without an id, "
                 "which cannot be made again: film it in Python"
@@ -205,22 +253,42 @@ def show(arguments: list[str]) -> int:
             raise UsageError(f"{agent.environment['task']} cannot be drawn: only curves were made")
         from safecritic.tasks.drawing import record_episode
 
+        seed = chosen.seed
         for number in range(chosen.episodes):
             path = chosen.run / f"episode-{number}.{chosen.format}"
-            seed = chosen.seed + number
+            refuse_special(path)
+            for _ in range(SCENES):
+                if not _ends_at_once(env, agent.policy(seed=seed), seed):
+                    break
+                print(f"the scene of seed {seed} ends at once: the next one is filmed instead")
+                seed += 1
             record_episode(
                 *(env, agent.policy(seed=seed), path, seed),
                 every=chosen.every,
                 action_repeat=agent.config.action_repeat,
             )
             print(path)
+            seed += 1
     return 0
+
+
+def _ends_at_once(env: Any, policy: Any, seed: int) -> bool:
+    """Return whether an episode ends in its first steps, too soon for a film."""
+    obs, _ = env.reset(seed=seed)
+    action = policy(obs)
+    for _ in range(SHORTEST_FILM):
+        *_, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            return True
+    return False
 
 
 def study(arguments: list[str]) -> int:
     """Run the grid of a study file, or what is left of it; print its table."""
     chosen = options.parse(options.Study, "study", arguments)
+    from safecritic.files import printable
     from safecritic.run.folder import read_json
+    from safecritic.run.records import SummaryFile
     from safecritic.study import driver, grid, ray
 
     with explained():
@@ -244,13 +312,16 @@ def study(arguments: list[str]) -> int:
             print(f"\nstopped; the runs are saved. Resume with\n  {again}")
             return INTERRUPTED
     failed = [run for run in runs if run.state == "failed"]
-    for run in runs:
-        for text in read_json(out / "runs" / run.job.name / "summary.json").get("warnings", []):
-            print(f"warning: {run.job.name}: {text}", file=sys.stderr)
+    with explained():
+        for run in runs:
+            summary = read_json(out / "runs" / run.job.name / "summary.json", SummaryFile)
+            for text in summary.get("warnings") or []:
+                print(f"warning: {run.job.name}: {printable(text)}", file=sys.stderr)
     for run in failed:
         print(f"failed: {run.job.name}: {run.error}", file=sys.stderr)
         print(f"  traceback: {out / 'runs' / run.job.name / 'error.txt'}", file=sys.stderr)
-    printing.print_study(out)
+    with explained():
+        printing.print_study(out)
     print(f"{len(runs) - len(failed)} of {len(runs)} runs are done")
     print(f"make a page of it: safecritic report {shlex.quote(str(out))}")
     return FAILED if failed else 0

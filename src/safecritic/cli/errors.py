@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, USAGE, INTERRUPTED = 1, 2, 130  # explained in `safecritic --help`
 
 
 class UsageError(Exception):
@@ -19,16 +19,37 @@ def explained() -> Iterator[None]:
     """Turn what the library refuses before a run starts into a `UsageError`."""
     import gymnasium
 
-    from safecritic.run.checkpoint import CheckpointError
-    from safecritic.run.folder import RunFolderError
+    from safecritic.files import FileError
+    from safecritic.tasks.checks import EnvError
 
-    refusals = (ValueError, TypeError, ImportError, CheckpointError, RunFolderError)
+    refusals = (ValueError, TypeError, ImportError, FileError, EnvError)
     try:
         yield
     except (*refusals, gymnasium.error.Error) as error:
         if os.environ.get("SAFECRITIC_TRACEBACK"):
             raise
         raise UsageError(" ".join(str(error).split())) from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if os.environ.get("SAFECRITIC_TRACEBACK"):
+            raise
+        raise UsageError(os_error_text(error)) from error
+
+
+def os_error_text(error: OSError) -> str:
+    """Return what an operating system refused, and what to do."""
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}; check the permissions and the disk"
+
+
+def unexpected_text(error: Exception) -> str:
+    """Return an error that nobody foresaw in one line."""
+    text = " ".join(str(error).split())[:300]
+    return (
+        f"{type(error).__name__}: {text} (not foreseen: SAFECRITIC_TRACEBACK=1 shows where; please "
+        "report it)"
+    )
 
 
 @contextmanager

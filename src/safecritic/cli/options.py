@@ -37,11 +37,15 @@ TASK = arg(
 RUN = arg(metavar="RUN", help="folder of the run")
 FILE = arg(metavar="FILE", help="TOML file, or one that is shipped: quick.toml, paper.toml")
 STUDY = arg(metavar="STUDY", help="folder of the study")
-FORMAT = arg(help="png is the last frame with the whole trail; mp4 needs safecritic[video]")
-WANDB = optional(
-    "PROJECT", "project of Weights & Biases to log to as well; needs safecritic[wandb]"
+FORMAT = arg(help="png is the last frame with the whole trail; mp4 needs imageio-ffmpeg")
+WANDB = optional("PROJECT", "project of Weights & Biases to log to as well; needs wandb")
+RAY = optional("ADDRESS", "run on the Ray cluster there, or `local`; needs ray")
+Flag = Annotated[bool, FlagCreatePairsOff]  # `--x` alone, without `--no-x`
+STATE = arg(
+    help="what to load: the last checkpoint, the one before it, or what a run saved when an error "
+    "stopped it"
 )
-RAY = optional("ADDRESS", "run on the Ray cluster there, or `local`; needs safecritic[ray]")
+State = Annotated[Literal["checkpoint", "previous", "failed"], STATE]
 RUN_TITLE, OUTPUT_TITLE = arg(name="task and run"), arg(name="output")
 ENVIRONMENT_TITLE = arg(name="environment")
 ENV = arg(
@@ -60,8 +64,6 @@ CLOSENESS = optional(
     "observations in [0, 1], 1 for near, such as lidars: places or names, as in 10-25,30; "
     "without it what the task declares",
 )
-
-Flag = Annotated[bool, FlagCreatePairsOff]  # `--x` alone, without `--no-x`
 
 
 @dataclass
@@ -113,6 +115,8 @@ class Resume:
     resume: Annotated[Path, RUN]
     steps: Annotated[int | None, default("as planned when it started")] = None  # steps in total
     wandb: Annotated[str | None, WANDB] = None
+    state: State = "checkpoint"
+    trust_env: Flag = False  # import the environment that the folder names; only folders of yours
 
 
 @dataclass
@@ -121,6 +125,8 @@ class Evaluate:
     episodes: int = 10  # number of episodes
     seed: int = 10_000  # episode i starts from this seed + i
     json: Annotated[Path | None, default("RUN/evaluation.json")] = None  # file of the results
+    state: State = "checkpoint"
+    trust_env: Flag = False  # import the environment that the folder names; only folders of yours
 
 
 @dataclass
@@ -152,6 +158,8 @@ class Show:
     seed: int = 10_000  # episode i starts from this seed + i
     format: Annotated[Literal["gif", "mp4", "png"], FORMAT] = "gif"
     every: int = 2  # draw every n-th step
+    state: State = "checkpoint"
+    trust_env: Flag = False  # import the environment that the folder names; only folders of yours
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,12 @@ def _is_number(cell: str) -> bool:
     return cell.replace(",", "").replace(".", "").replace("-", "").replace("%", "").isdigit()
 
 
+def status(text: str) -> None:
+    """Say what takes a moment, to somebody who watches."""
+    if sys.stderr.isatty():
+        print(f"{text} ...", file=sys.stderr, flush=True)
+
+
 # Tables
 
 
@@ -59,7 +66,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
     Console().print(table)
 
 
-def print_summary(summary: dict[str, Any], out: Path) -> None:
+def print_summary(summary: dict[str, Any], out: Path, flags: str = "") -> None:
     """Print the means of a run's last episodes and the commands to use it with."""
     rows = [
         ("reward", number(summary["reward"])),
@@ -77,7 +84,8 @@ def print_summary(summary: dict[str, Any], out: Path) -> None:
     print_table(("", "mean"), rows, title)
     folder = shlex.quote(str(out))
     print(f"curves:   {out / 'curves.png'}")
-    print(f"evaluate: safecritic evaluate {folder}\nfilm:     safecritic show {folder}")
+    for name, command in (("evaluate", "evaluate"), ("film", "show")):
+        print(f"{name + ':':<9} safecritic {command} {folder}{flags}")
 
 
 def print_evaluation(evaluation: Any, agent: Any) -> None:
@@ -235,7 +243,11 @@ class StudyTable:
 def progress(title: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar; yield the function that moves it to `done` of `total`."""
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def advance(done: int, total: int) -> None:

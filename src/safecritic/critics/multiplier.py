@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from safecritic import _jax  # noqa: F401
-from safecritic.agents.settings import Group, require, require_not_negative, require_positive
+from safecritic.agents.settings import Group, require_not_negative, require_positive, require_share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,17 +17,18 @@ class MultiplierSettings(Group):
     TITLE: ClassVar[str] = "multiplier"
 
     multiplier_rule: Literal["relative", "printed"] = "relative"  # printed: Eq. 7
-    multiplier_init: float = 0.05  # first multiplier; paper: 1
+    multiplier_init: float = 0.02  # first multiplier; paper: 1
     multiplier_lr: float = 1e-4  # step per decision and relative excess, or as printed
-    multiplier_smoothing: float = 0.95  # weight of the past in the average cost of an episode
+    multiplier_gain: float = 1.0  # how far it lets go at once when costs are below the limit
+    multiplier_aim: float = 0.8  # share of the limit that episodes are to cost; 1 as printed
+    multiplier_memory: float = 2_000.0  # decisions over which the episodes' cost is averaged
     multiplier_max: float = 100.0  # largest multiplier
 
     def check(self) -> None:
         super().check()
-        require_not_negative(self, "multiplier_init", "multiplier_lr")
-        require_positive(self, "multiplier_max")
-        smoothing = self.multiplier_smoothing
-        require(0 <= smoothing < 1, "multiplier_smoothing", "in [0, 1)", smoothing)
+        require_not_negative(self, "multiplier_init", "multiplier_lr", "multiplier_gain")
+        require_positive(self, "multiplier_max", "multiplier_memory")
+        require_share(self, "multiplier_aim")
 
 
 def gradient_step(
@@ -42,6 +43,8 @@ class Constraint(NamedTuple):
     """Costs of past episodes, by which the relative rule judges the limit."""
 
     cost: jax.Array  # moving average of the episodes' costs
+    weight: jax.Array  # number of episodes in it
+    integral: jax.Array  # sum of past excesses, each times its decisions
     square: jax.Array  # means of squares and of sizes: the typical cost of an episode that costs
     size: jax.Array
     count: jax.Array  # type: ignore[assignment]
@@ -49,16 +52,20 @@ class Constraint(NamedTuple):
 
 def constraint_init() -> Constraint:
     """Return the record before the first episode."""
-    return Constraint(*(jnp.zeros((), jnp.float32) for _ in range(4)))
+    return Constraint(*(jnp.zeros((), jnp.float32) for _ in range(6)))
 
 
-def constraint_update(past: Constraint, episode_cost: jax.Array, smoothing: float) -> Constraint:
-    """Add an episode; `smoothing` is the weight of the old average, once there are enough."""
+def constraint_update(
+    past: Constraint, episode_cost: jax.Array, kept: float | jax.Array
+) -> Constraint:
+    """Add an episode, of weight 1; `kept` is the share of their weight that older ones keep."""
     cost = jnp.asarray(episode_cost, jnp.float32)
     count = past.count + 1.0
-    rate = jnp.maximum(1.0 - smoothing, 1.0 / count)
+    weight = (kept * past.weight + 1.0).astype(jnp.float32)
     return Constraint(
-        cost=past.cost + rate * (cost - past.cost),
+        cost=past.cost + (cost - past.cost) / weight,
+        weight=weight,
+        integral=past.integral,
         square=past.square + (cost**2 - past.square) / count,
         size=past.size + (cost - past.size) / count,
         count=count,
@@ -81,18 +88,26 @@ def limit_scale(past: Constraint, cost_limit: float) -> jax.Array:
 
 
 def relative_step(
-    lam: jax.Array, excess: jax.Array, decisions: jax.Array, lr: float, most: float
-) -> jax.Array:
-    """Return lam exp(lr decisions excess), at least LEAST and at most `most`.
+    integral: jax.Array, excess: jax.Array, decisions: jax.Array, config: Any
+) -> tuple[jax.Array, jax.Array]:
+    """Return the multiplier init exp(integral + gain min(excess, 0)), and that integral.
 
-    The step is relative, like the excess, and bounded per decision: an episode of a thousand moves
-    the multiplier as much as a hundred episodes of ten.
+    The integral grows by lr decisions excess, which is bounded per decision: an episode of a
+    thousand moves it as much as a hundred episodes of ten. The gain lets go at once when the cost
+    falls below the limit, where the integral alone would hold on for long; above the limit it would
+    press at once, before the task is learned.
     """
-    moved = lam * jnp.exp(lr * jnp.asarray(decisions, jnp.float32) * excess)
-    return jnp.clip(moved, LEAST, most).astype(jnp.float32)
+    first = jnp.float32(max(config.multiplier_init, LEAST))
+    ends = jnp.log(jnp.array([LEAST, config.multiplier_max], jnp.float32) / first)
+    moved = integral + config.multiplier_lr * jnp.asarray(decisions, jnp.float32) * excess
+    moved = jnp.clip(moved, ends[0], ends[1]).astype(jnp.float32)
+    let_go = config.multiplier_gain * jnp.minimum(excess, 0.0)
+    lam = jnp.clip(first * jnp.exp(moved + let_go), LEAST, config.multiplier_max)
+    return lam.astype(jnp.float32), moved
 
 
 LEAST = 1e-3  # smallest multiplier of the relative rule: it must be able to come back
+LEAST_KEPT = 0.8  # long as an episode may be, the average is over five of them
 
 
 def multiplier_step(
@@ -103,12 +118,14 @@ def multiplier_step(
     config: Any,
 ) -> tuple[jax.Array, Constraint]:
     """Return the multiplier and the record of costs after an episode, by the rule chosen."""
-    past = constraint_update(past, episode_cost, config.multiplier_smoothing)
+    kept = jnp.exp(-jnp.asarray(decisions, jnp.float32) / config.multiplier_memory)
+    past = constraint_update(past, episode_cost, jnp.maximum(kept, LEAST_KEPT))
     if config.multiplier_rule == "printed":
         lam = gradient_step(lam, episode_cost, config.cost_limit, config.multiplier_lr)
         return jnp.minimum(lam, config.multiplier_max).astype(jnp.float32), past
-    excess = relative_excess(past, config.cost_limit)
-    return relative_step(lam, excess, decisions, config.multiplier_lr, config.multiplier_max), past
+    excess = relative_excess(past, config.multiplier_aim * config.cost_limit)
+    lam, integral = relative_step(past.integral, excess, decisions, config)
+    return lam, past._replace(integral=integral)
 
 
 class Gains(NamedTuple):

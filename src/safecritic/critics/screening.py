@@ -23,6 +23,7 @@ class Screen(Part):
     tolerance_in: Literal["budget", "cost"] = "budget"  # what is left of the limit; paper: cost
     tolerance_least: float = 0.1  # smallest tolerance of a budget, in typical costs
     screen_choice: Literal["reward", "cost"] = "reward"  # best Q_R within; paper: least Q_C
+    screen_price: float = 3.0  # of Q_C where nothing is within, in multipliers
     screen_candidates: int = 16  # number of actions tried, N; the paper gives no value
     screen_from: Literal["grid", "uniform", "ou"] = "grid"  # paper: ou, noise on the action
     screen_spread: float = 0.2  # spread of the noise around the action
@@ -95,20 +96,24 @@ def choose_within(
     q_others: jax.Array,
     q_reward: jax.Array,
     tolerance: jax.Array,
+    price: jax.Array,
+    keep: jax.Array,
 ) -> Screened:
-    """Return the candidate of best Q_R within the tolerance; if none is, keep the action.
+    """Return the action of best Q_R within the tolerance; if none is, of best Q_R - price Q_C.
 
-    Where nothing is within, as everywhere before the task is learned, the least Q_C would be all
-    that is ever done.
+    The proposed action is the first of `q_reward`, the others follow. With `keep` the action is
+    kept where nothing is within.
     """
-    within = q_others <= tolerance
-    best = jnp.argmax(jnp.where(within, q_reward, -jnp.inf))
-    helps = within[best]
+    actions, q_all = jnp.concatenate([action[None], others]), jnp.append(q, q_others)
+    within = q_all <= tolerance
+    otherwise = jnp.where(keep, -jnp.arange(len(q_all)), q_reward - price * q_all)
+    value = jnp.where(within.any(), jnp.where(within, q_reward, -jnp.inf), otherwise)
+    best = jnp.argmax(value)
     return Screened(
-        action=jnp.where(helps, others[best], action),
-        q_cost=jnp.where(helps, q_others[best], q),
+        action=actions[best],
+        q_cost=q_all[best],
         screened=jnp.ones((), jnp.float32),
-        changed=helps.astype(jnp.float32),
+        changed=(best > 0).astype(jnp.float32),
     )
 
 
@@ -119,20 +124,23 @@ def screen(
     q_reward: Callable[[jax.Array], jax.Array],
     part: Screen | None,
     tolerance: float | jax.Array,
+    price: float | jax.Array = 1.0,
+    keep: bool | jax.Array = False,
 ) -> Screened:
     """Algorithm 1, lines 6-9: keep `action` unless its Q_C exceeds the tolerance.
 
     `q_cost` and `q_reward` map actions (n, A) to their values (n,) in the present state, Q_C in
-    units of `tolerance`. Without a screen every action is kept.
+    units of `tolerance`; `price` is that of one such unit in units of Q_R, and `keep` says to keep
+    an action where nothing is within. Without a screen every action is kept.
     """
     q = q_cost(action[None])[0]
 
-    def keep() -> Screened:
+    def unchanged() -> Screened:
         zero = jnp.zeros((), jnp.float32)
         return Screened(action, q, zero, zero)
 
     if part is None:
-        return keep()
+        return unchanged()
 
     def search() -> Screened:
         others = candidates(
@@ -140,7 +148,9 @@ def screen(
         )
         if part.screen_choice == "reward":
             limit = jnp.asarray(tolerance, jnp.float32)
-            return choose_within(action, q, others, q_cost(others), q_reward(others), limit)
+            reward = q_reward(jnp.concatenate([action[None], others]))
+            cost, kept = jnp.asarray(price, jnp.float32), jnp.asarray(keep)
+            return choose_within(action, q, others, q_cost(others), reward, limit, cost, kept)
         return choose(action, q, others, q_cost(others))
 
-    return jax.lax.cond(q > tolerance, search, keep)
+    return jax.lax.cond(q > tolerance, search, unchanged)

@@ -1,9 +1,11 @@
 """A figure of a safety critic: what it predicts against what happened."""
 
+import io
 from pathlib import Path
 
 import numpy as np
 
+from safecritic import files
 from safecritic.evaluation.evaluate import Evaluation
 from safecritic.run.episode import discounted_sums
 from safecritic.style import COLOURS, GRID, INK, SOFT, STYLE
@@ -51,6 +53,8 @@ def draw_critic(evaluation: Evaluation, gamma: float, title: str, path: str | Pa
         for axis in (left, right):
             axis.grid(axis="y", color=GRID, linewidth=0.8)
             axis.set_axisbelow(True)
-        figure.savefig(path, dpi=130)
+        image = io.BytesIO()
+        figure.savefig(image, format="png", dpi=130)
         plt.close(figure)
+    files.write_bytes(Path(path), image.getvalue())
     return Path(path)

@@ -11,6 +11,7 @@ import numpy as np
 from safecritic.evaluation.critic_quality import CriticSteps, critic_quality, critic_steps
 from safecritic.run.episode import Episode, episode_row, over_known
 from safecritic.run.folder import finite_or_none, write_json
+from safecritic.tasks.checks import StepChecks
 
 POLICY = "deployed: no exploration noise, screen on"
 
@@ -43,14 +44,18 @@ def run_episode(
 ) -> tuple[Episode, np.ndarray, np.ndarray]:
     """Run one episode; return its record, observations (N, O) and actions (N, A)."""
     episode, observations, actions = Episode(), [], []
-    obs, _ = env.reset(seed=seed)
+    checks = StepChecks(env)
+    obs = checks.reset(seed=seed)
     while not (episode.terminated or episode.truncated):
         policy.spent = episode.cost
         action = policy(obs)
-        observations.append(np.array(obs, np.float32))
+        if not np.isfinite(action).all():
+            raise ValueError(f"the policy's action is not finite: {action.tolist()}")
+        observations.append(obs)
         actions.append(action)
-        obs, reward, episode.terminated, episode.truncated, info = env.step(action)
-        episode.add(float(reward), info, policy.acting)
+        step = checks.step(action)
+        obs, episode.terminated, episode.truncated = step.obs, step.terminated, step.truncated
+        episode.add(step, policy.acting)
     return episode, np.stack(observations), np.stack(actions)
 
 

@@ -17,18 +17,25 @@ evaluation. To add one, write that function in a file of its own and `register` 
 and show it in the report with one line (`report.tables.register`).
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
+from safecritic import files
 from safecritic.evaluation import calibration, cost_map, theorem
 from safecritic.evaluation.critic import Critic
 from safecritic.evaluation.evaluate import Evaluation
-from safecritic.run.folder import finite_or_none, write_json
+from safecritic.run import records
+from safecritic.run.folder import finite_or_none, read_json, write_json
+
+ARRAYS = "arrays_sha256"  # key of measures.json: checksum of the other file
+MOST_BYTES = 256 * 2**20
+STEPS = ("steps/q_cost", "steps/realised")
 
 # numbers (anything JSON can hold, None for none) and arrays by name; None: does not apply
 Result = tuple[Any, dict[str, np.ndarray]] | None
@@ -78,13 +85,52 @@ def measure_run(agent: Any, evaluation: Evaluation, run: Path) -> None:
                     f"name it {measure.name}/..."
                 )
             arrays[name] = np.ascontiguousarray(array, np.float32)
+    path = run / "measures.json"
+    files.refuse_special(path)
+    path.unlink(missing_ok=True)  # it says that all is there, so it goes first and comes last
+    content: dict[str, Any] = finite_or_none(numbers)
     if arrays:
-        # not its save_file, which leaves a file that only its owner may read
-        (run / "measures.safetensors").write_bytes(save(arrays))
-    write_json(run / "measures.json", finite_or_none(numbers))  # last: it says all is there
+        blob = save(arrays)
+        files.write_bytes(run / "measures.safetensors", blob)
+        content[ARRAYS] = hashlib.sha256(blob).hexdigest()
+    write_json(path, content)
+
+
+def read_measures(run: Path) -> dict[str, Any]:
+    """Return the numbers of each measure of a run; empty if it was not measured."""
+    content = _content(run)
+    content.pop(ARRAYS, None)
+    return content
+
+
+def _content(run: Path) -> dict[str, Any]:
+    return read_json(run / "measures.json", records.Measures)
 
 
 def read_arrays(run: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a run; none for a method without a safety critic."""
+    sha256 = _content(run).get(ARRAYS)
+    if sha256 is None:
+        return {}
     path = run / "measures.safetensors"
-    return load_file(path) if path.is_file() else {}
+    arrays = files.read_arrays(path, MOST_BYTES, sha256)
+    _check_forms(path, arrays)
+    return arrays
+
+
+def _check_forms(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Check the arrays that figures are drawn from."""
+    for name, x in arrays.items():
+        ours = name.startswith(("steps/", "map/"))
+        if x.dtype != np.float32 or (ours and not np.isfinite(x).all()):
+            raise files.damaged(path, f"{files.shown(name)} must be finite numbers of float32")
+    steps = {name: x.shape for name, x in arrays.items() if name.startswith("steps/")}
+    shapes = set(steps.values())
+    if steps and (len(shapes) > 1 or len(*shapes) != 1 or not steps.keys() >= set(STEPS)):
+        raise files.damaged(path, f"it must have {' and '.join(STEPS)}, of the same length")
+    maps = {name: x for name, x in arrays.items() if name.startswith("map/")}
+    square = all(x.ndim >= 3 and len(x) and x.shape[-1] == x.shape[-2] > 1 for x in maps.values())
+    pairs = (("map/instant", "map/predicted"), ("map/rolled_truth", "map/rolled_predicted"))
+    same = all(a in maps and b in maps and maps[a].shape == maps[b].shape for a, b in pairs)
+    if maps and not (square and same):
+        raise files.damaged(path, "its maps must be square, and alike in pairs")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from safecritic.files import make_folder
 from safecritic.report import data, figures, page, static, tables
 
 
@@ -15,9 +16,10 @@ def build(
     after every figure. Returns the page.
     """
     content = data.read(study)
-    out = study / "report" if out is None else out
+    if out is None:
+        out = make_folder(study / "report")
     for name in ("tables", "figures"):
-        (out / name).mkdir(parents=True, exist_ok=True)
+        make_folder(out / name)
     all_tables = tables.all_tables(content, out)
     for table in all_tables:
         table.write_csv(out / "tables" / f"{table.name}.csv")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from safecritic.methods import METHODS
-from safecritic.run.folder import read_json
+from safecritic.study.grid import read_study
 from safecritic.study.table import StudyTable, read_runs
 
 
@@ -48,8 +48,7 @@ def title(method: str) -> str:
 
 def read(out: Path) -> Study:
     """Read the study in a folder, in whatever state it is."""
-    source = read_json(out / "study.json").get("source", "")
-    return Study(out, read_runs(out), source, read_paper())
+    return Study(out, read_runs(out), read_study(out)["source"], read_paper())
 
 
 def read_paper() -> dict[tuple[str, str, str, str], PaperValue]:

@@ -21,6 +21,7 @@ from safecritic.report.marks import (
     ellipse,
 )
 from safecritic.run.curves import running_mean
+from safecritic.run.episode import over_known
 from safecritic.study.table import Run, summarise
 from safecritic.style import SOFT, Style, method_style
 
@@ -174,7 +175,9 @@ def deployment(study: Study, task: str) -> Figure:
         marks: list[Mark] = []
         for place, method in enumerate(methods):
             runs = study.of(method, task)
-            rows = [(run, row) for run in runs for row in run.deployment if row[name] is not None]
+            rows = [
+                (run, row) for run in runs for row in run.deployment if row.get(name) is not None
+            ]
             if not rows:
                 continue
             values = np.array([row[name] for _, row in rows], np.float64)
@@ -183,7 +186,7 @@ def deployment(study: Study, task: str) -> Figure:
             style = method_style(method)
             marks.append(Points(place + shift, values, style, "", 3.5, 0.35, names=hover))
             means = np.array(
-                [np.mean([row[name] for row in run.deployment]) for run in runs], np.float64
+                [_mean(row.get(name) for row in run.deployment) for run in runs], np.float64
             )
             summary = summarise(means)
             bar = np.nan_to_num(np.array([summary.standard_error]))
@@ -203,6 +206,11 @@ def deployment(study: Study, task: str) -> Figure:
     )
     name = f"deployment-{task}"
     return Figure(name, f"Deployment on {task}", caption, panels, max(len(panels), 1))
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    """Return the mean of the values that are known."""
+    return over_known(np.mean, np.array(list(values), np.float64))
 
 
 def _cut(panel: Panel) -> None:
@@ -372,7 +380,8 @@ def theorem(study: Study, task: str) -> Figure:
         m = np.array(ticks, np.float64)
 
         def mean(name: str, runs: list = runs) -> np.ndarray:
-            return np.mean([[check[name] for check in checks] for checks in runs], axis=0)
+            values = np.array([[check[name] for check in checks] for checks in runs], np.float64)
+            return values.mean(axis=0)
 
         sides.append(Line(m, mean("left"), style._replace(dash="solid"), label, marked=True))
         sides.append(Line(m, mean("right"), Style(style.colour, "dot", width=1.2)))

@@ -1,5 +1,6 @@
 """Figures for the page: `marks` as the traces and layout that Plotly takes."""
 
+from html import escape  # Plotly takes some HTML in its texts
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def _axes(
     x: dict[str, Any] = {
         "domain": across,
         "anchor": f"y{suffix}",
-        "title": {"text": panel.xlabel, "standoff": 6},
+        "title": {"text": escape(panel.xlabel), "standoff": 6},
         "showgrid": False,
         "linecolor": SOFT,
         "ticks": "outside",
@@ -64,7 +65,7 @@ def _axes(
     y: dict[str, Any] = {
         "domain": up,
         "anchor": f"x{suffix}",
-        "title": {"text": panel.ylabel, "standoff": 4},
+        "title": {"text": escape(panel.ylabel), "standoff": 4},
         "gridcolor": GRID,
         "zeroline": False,
         "linecolor": SOFT,
@@ -77,7 +78,7 @@ def _axes(
         x["range"] = list(panel.xrange)
     if panel.xticks is not None:
         x |= {"tickmode": "array", "tickvals": list(panel.xticks[0])}
-        x |= {"ticktext": list(panel.xticks[1])}
+        x |= {"ticktext": list(map(escape, panel.xticks[1]))}
     if panel.yrange is not None:
         y["range"] = list(panel.yrange)
     if panel.square:
@@ -86,9 +87,9 @@ def _axes(
         if across[0] > 0:
             y["title"] = {"text": ""}
     layout[f"xaxis{suffix}"], layout[f"yaxis{suffix}"] = x, y
-    text = f"<b>{panel.title}</b>"
+    text = f"<b>{escape(panel.title)}</b>"
     if panel.note:
-        text += f"<br><span style='font-size:10px;color:{SOFT}'>{panel.note}</span>"
+        text += f"<br><span style='font-size:10px;color:{SOFT}'>{escape(panel.note)}</span>"
     layout["annotations"].append(
         {
             "text": text,
@@ -150,7 +151,7 @@ def _traces(mark: Any, suffix: str, seen: set[str]) -> list[dict[str, Any]]:
             if mark.error is not None:
                 trace["error_y"] = {"array": numbers(mark.error), "thickness": 1.8, "width": 4}
             if mark.names:
-                trace["text"] = list(mark.names)
+                trace["text"] = list(map(escape, mark.names))
                 trace["hovertemplate"] = "%{text}: %{y:.2f}<extra></extra>"
             return [trace | place | _named(mark.label, seen)]
         case Area():
@@ -198,7 +199,7 @@ def _fill(
         "fillcolor": f"rgba({red},{green},{blue},{opacity})",
         "hoverinfo": "skip",
         "showlegend": False,
-    } | ({"legendgroup": group} if group else {})
+    } | ({"legendgroup": escape(group)} if group else {})
 
 
 def _symbol(style: Style) -> str:
@@ -211,7 +212,7 @@ def _named(label: str, seen: set[str]) -> dict[str, Any]:
         return {"showlegend": False, "hoverinfo": "skip"}
     first = label not in seen
     seen.add(label)
-    return {"name": label, "legendgroup": label, "showlegend": first}
+    return {"name": escape(label), "legendgroup": escape(label), "showlegend": first}
 
 
 def numbers(values: np.ndarray) -> list[float | None]:

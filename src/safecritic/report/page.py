@@ -1,12 +1,16 @@
 """The page: one HTML file that holds everything, Plotly too, and needs no network."""
 
+import base64
+import hashlib
 import html
 import json
 import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from safecritic.files import write_text
 from safecritic.report.data import Study, title
 from safecritic.report.interactive import plotly
 from safecritic.report.marks import Figure
@@ -30,11 +34,12 @@ PAPER = (
 
 def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) -> None:
     """Write the page."""
-    import plotly as package
-
     drawn = {_id(figure): plotly(figure) for figure in figures}
-    data = json.dumps(drawn, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
-    script = (Path(package.__file__).parent / "package_data" / "plotly.min.js").read_text("utf-8")
+    # no sign in it may end the script or open another
+    data = json.dumps(drawn, separators=(",", ":"), allow_nan=False)
+    data = data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    script = plotly_script()
+    own = f"\n{_own('page.js')}"
     items: list[Item] = [*tables, *figures]
     names = in_order((item.section for item in items), INTRODUCTIONS)
     links = "".join(f'<a href="#{_slug(name)}">{html.escape(name)}</a>' for name in names)
@@ -45,6 +50,7 @@ def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) 
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_policy(script, own)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(study.out.resolve().name)}: safecritic report</title>
 <link rel="icon" href="data:,">
@@ -62,12 +68,30 @@ def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) 
 <footer><p class="about">{PAPER}</p></footer>
 <script type="application/json" id="figures">{data}</script>
 <script>{script}</script>
-<script>
-{_own("page.js")}</script>
+<script>{own}</script>
 </body>
 </html>
 """
-    path.write_text(content, encoding="utf-8")
+    write_text(path, content)
+
+
+def plotly_script() -> str:
+    """Return Plotly's own script."""
+    import plotly as package
+
+    return (Path(package.__file__).parent / "package_data" / "plotly.min.js").read_text("utf-8")
+
+
+def _policy(*scripts: str) -> str:
+    """Return a policy by which a browser runs these scripts and no others, and asks for nothing."""
+    # a browser reads line ends in one way, whatever the file has
+    plain = (script.replace("\r\n", "\n").replace("\r", "\n") for script in scripts)
+    digests = (hashlib.sha256(script.encode()).digest() for script in plain)
+    hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+    )
 
 
 def _own(name: str) -> str:
@@ -101,7 +125,7 @@ def _head(study: Study) -> str:
 def _section(name: str, tables: list[Table], figures: list[Figure], drawn: dict[str, Any]) -> str:
     parts = [f'<h2 id="{_slug(name)}">{html.escape(name)}</h2>']
     if introduction := INTRODUCTIONS.get(name):
-        parts.append(f"<p>{introduction}</p>")
+        parts.append(f"<p>{html.escape(introduction)}</p>")
     parts += [_table(table) for table in tables if table.section == name]
     for figure in figures:
         if figure.section == name:
@@ -126,12 +150,12 @@ def _table(table: Table) -> str:
             text = html.escape(cell)
             if (number, at) in table.links:
                 text = f'<a href="{html.escape(table.links[number, at])}">{text}</a>'
-            kind = " ".join(filter(None, kinds))
+            kind = html.escape(" ".join(filter(None, kinds)))
             cells.append(f'<td class="{kind}">{text}</td>' if kind else f"<td>{text}</td>")
         lines.append(f"<tr{' class=first' * first}>{''.join(cells)}</tr>")
     files = _files(table.name, "tables", ("csv", "tex"))
     rows = "\n".join(lines)
-    whole = f"""<div class="scroll"><table id="table-{table.name}">
+    whole = f"""<div class="scroll"><table id="table-{html.escape(table.name)}">
 <thead><tr>{head}</tr></thead>
 <tbody>
 {rows}
@@ -154,7 +178,7 @@ def _figure(figure: Figure, height: int) -> str:
 
 
 def _files(name: str, folder: str, kinds: tuple[str, ...]) -> str:
-    links = (f'<a href="{folder}/{name}.{kind}">{kind.upper()}</a>' for kind in kinds)
+    links = (f'<a href="{folder}/{quote(name)}.{kind}">{kind.upper()}</a>' for kind in kinds)
     return f'<span class="files">{" ".join(links)}</span>'
 
 

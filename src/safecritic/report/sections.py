@@ -4,6 +4,8 @@
 either module appends to one. A section that is not listed here comes last on the page.
 """
 
+import re
+import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
@@ -42,6 +44,18 @@ def add(registry: dict[str, list[Function]], section: str, function: Function) -
     registry.setdefault(section, []).append(function)
 
 
+def slug(name: str) -> str:
+    """Return a name for files and links: letters, digits and . _ - alone.
+
+    A name that had to change gets a checksum, so that two never become the same.
+
+    >>> slug("curves-CarGoal1"), slug("curves-mine/Plain-v0")
+    ('curves-CarGoal1', 'curves-mine-Plain-v0-0ff0ee2c')
+    """
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip(".-")[:80] or "unnamed"
+    return plain if plain == name else f"{plain}-{zlib.crc32(name.encode()):08x}"
+
+
 def collect(
     registry: dict[str, list[Function]], make: Callable[[Function], Iterable[Made]]
 ) -> list[Made]:
@@ -52,6 +66,7 @@ def collect(
             for item in make(function):
                 if item.empty:
                     continue
+                item.name = slug(item.name)
                 if item.name in items:
                     raise ValueError(
                         f"{item.name!r} is the name of two {type(item).__name__.lower()}s: "

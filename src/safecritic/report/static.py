@@ -1,8 +1,10 @@
 """Figures for print: `marks` drawn by Matplotlib as PNG and PDF."""
 
+import io
 from pathlib import Path
 from typing import Any
 
+from safecritic.files import write_bytes
 from safecritic.report.marks import Area, Bars, Figure, Heat, Line, Panel, Points
 from safecritic.style import GRID, LIMIT, SOFT, STYLE, Style
 
@@ -31,7 +33,7 @@ def save(figure: Figure, folder: Path) -> list[Path]:
             _draw(panel, axis)
         for axis in list(axes.flat)[len(figure.panels) :]:
             axis.set_axis_off()
-        drawn.suptitle(figure.title, x=0.012, ha="left", fontsize=12, fontweight="bold")
+        drawn.suptitle(_plain(figure.title), x=0.012, ha="left", fontsize=12, fontweight="bold")
         if figure.shows_legend:
             handles = [_handle(style, label) for label, style in figure.legend.items()]
             wide = min(len(handles), 3 * columns + 1)
@@ -41,9 +43,16 @@ def save(figure: Figure, folder: Path) -> list[Path]:
             )  # fmt: skip
         paths = [folder / f"{figure.name}.{kind}" for kind in ("png", "pdf")]
         for path in paths:
-            drawn.savefig(path, dpi=150)
+            image = io.BytesIO()
+            drawn.savefig(image, format=path.suffix[1:], dpi=150)
+            write_bytes(path, image.getvalue())
         plt.close(drawn)
     return paths
+
+
+def _plain(text: str) -> str:
+    """Return a text that Matplotlib does not take for a formula."""
+    return text.replace("$", r"\$")
 
 
 def _handle(style: Style, label: str) -> Any:
@@ -51,14 +60,14 @@ def _handle(style: Style, label: str) -> Any:
 
     return Line2D(
         [], [], color=style.colour, linestyle=DASHES[style.dash], linewidth=style.width,
-        marker=MARKERS[style.marker], markersize=5, label=label,
+        marker=MARKERS[style.marker], markersize=5, label=_plain(label),
     )  # fmt: skip
 
 
 def _draw(panel: Panel, axis: Any) -> None:
-    axis.set_title(panel.title, loc="left", fontsize=10.5, pad=16 if panel.note else 6)
+    axis.set_title(_plain(panel.title), loc="left", fontsize=10.5, pad=16 if panel.note else 6)
     if panel.note:
-        axis.text(0, 1.015, panel.note, transform=axis.transAxes, fontsize=8, color=SOFT)
+        axis.text(0, 1.015, _plain(panel.note), transform=axis.transAxes, fontsize=8, color=SOFT)
     if not panel.square:
         axis.grid(axis="y", color=GRID, linewidth=0.8)
         axis.set_axisbelow(True)
@@ -81,7 +90,8 @@ def _draw(panel: Panel, axis: Any) -> None:
         axis.set_xlim(*panel.xrange)
     if panel.xticks is not None:
         long = not panel.xlog and len(panel.xticks[1]) > 4
-        axis.set_xticks(panel.xticks[0], panel.xticks[1], rotation=40 if long else 0,
+        names = list(map(_plain, panel.xticks[1]))
+        axis.set_xticks(panel.xticks[0], names, rotation=40 if long else 0,
                         ha="right" if long else "center", rotation_mode="anchor")  # fmt: skip
         axis.minorticks_off()
     if panel.yrange is not None:

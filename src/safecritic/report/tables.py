@@ -8,18 +8,28 @@ deployment tables it must be the standard deviation over ten episodes (0.70 ± 2
 """
 
 import csv
+import io
 import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
 from safecritic.evaluation import statistics
+from safecritic.files import write_text
 from safecritic.report import sections
 from safecritic.report.data import PaperValue, Study, title
-from safecritic.study.table import NONE, Summary, interval_text, number_text, summarise
+from safecritic.study.table import (
+    NONE,
+    Summary,
+    interval_text,
+    number_text,
+    plain_cell,
+    summarise,
+)
 
 DIFFERS = "≠"
 WORDS = ("task", "method", "against", "run", "state")  # columns that are not numbers
@@ -47,10 +57,11 @@ class Table:
 
     def write_csv(self, path: Path) -> None:
         """Write header and cells as CSV."""
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(self.header)
-            writer.writerows(self.rows)
+        text = io.StringIO(newline="")
+        writer = csv.writer(text)
+        for row in (self.header, *self.rows):
+            writer.writerow(map(plain_cell, row))
+        write_text(path, text.getvalue())
 
     def write_latex(self, path: Path) -> None:
         """Write a LaTeX table, which needs the package booktabs; best cells are bold."""
@@ -73,7 +84,7 @@ class Table:
                     cells[at] = rf"\textbf{{{cells[at]}}}"
             lines.append(" & ".join(cells) + r" \\")
         lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_text(path, "\n".join(lines) + "\n")
 
 
 def _labels(table: Table) -> int:
@@ -374,7 +385,7 @@ def theorem_table(study: Study, folder: Path) -> Table:
                 row = [task, title(method), str(len(checks)), str(checks[0]["m"])]
                 for name, text in THEOREM.items():
                     share = "%" in text
-                    values = np.array([check[name] for check in checks], np.float64)
+                    values = np.array([check.get(name) for check in checks], np.float64)
                     digits, scale = (0, 100.0) if share else (2, 1.0)
                     row.append(summarise(values).mean_text(digits, scale))
                 table.rows.append(row)
@@ -426,7 +437,7 @@ def runs_table(study: Study, folder: Path) -> Table:
             value = float(known.get(name, math.nan)) * (100.0 if share else 1.0)
             cells.append(number_text(value, 0 if share else 2))
         link = Path(os.path.relpath(run.path, folder)).as_posix()
-        table.links[len(table.rows), 0] = f"{link}/"
+        table.links[len(table.rows), 0] = f"{quote(link)}/"
         table.rows.append(
             [run.job.name, title(run.method), run.task, str(run.job.seed), run.state, *cells]
         )

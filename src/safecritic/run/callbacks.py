@@ -10,7 +10,6 @@ episode's line of episodes.csv, and `_on_log(metrics)` the line of updates.csv.
 """
 
 import importlib.util
-import json
 import math
 import sys
 import time
@@ -18,7 +17,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
-from safecritic.run.folder import episode_scalars, finite, write_json
+from safecritic.run.folder import episode_scalars, finite, read_json, write_json
+from safecritic.run.records import WandbRun
 
 
 class BaseCallback:
@@ -59,6 +59,9 @@ class BaseCallback:
     def on_log(self, metrics: dict[str, float]) -> None:
         self._on_log(metrics)
 
+    def on_status(self, text: str) -> None:
+        self._on_status(text)
+
     def on_training_end(self) -> None:
         self._on_training_end()
 
@@ -74,6 +77,8 @@ class BaseCallback:
     def _on_episode_end(self, row: dict[str, float]) -> None: ...
 
     def _on_log(self, metrics: dict[str, float]) -> None: ...
+
+    def _on_status(self, text: str) -> None: ...
 
     def _on_training_end(self) -> None: ...
 
@@ -104,6 +109,10 @@ class CallbackList(BaseCallback):
     def _on_log(self, metrics: dict[str, float]) -> None:
         for callback in self.callbacks:
             callback.on_log(metrics)
+
+    def _on_status(self, text: str) -> None:
+        for callback in self.callbacks:
+            callback.on_status(text)
 
     def _on_training_end(self) -> None:
         for callback in self.callbacks:
@@ -174,24 +183,30 @@ class Progress(BaseCallback):
             self._show(now)
         return True
 
+    def _on_status(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, text=text)
+            self._bar.refresh()
+        else:
+            print(text, file=self.stream, flush=True)
+
     def _show(self, now: float) -> None:
         self._times.append((now, self.num_timesteps))
         self._tick = now + (0.25 if self._bar is not None else self.seconds_between)
         if self._bar is not None:
-            text = self._text()
-            if self._bar.console.width < 96:
-                text = text.replace("  ", " ")
+            text = fitting(self._parts(), self._bar.console.width - BAR_COLUMNS)
             self._bar.update(self._task, completed=self.num_timesteps, text=text)
         elif self.num_timesteps:
-            print(f"step {self._text()}", file=self.stream, flush=True)
+            print(f"step {'  '.join(self._parts())}", file=self.stream, flush=True)
 
-    def _text(self) -> str:
+    def _parts(self) -> list[str]:
         """Return the rate, the time left and the numbers of the last episodes."""
         (then, first), (now, last) = self._times[0], self._times[-1]
-        parts = [f"{self.num_timesteps:,}/{self.until:,}"]
+        until = max(self.until, self.num_timesteps)
+        parts = [f"{self.num_timesteps:,}/{until:,}"]
         if now > then:
             rate = (last - first) / (now - then)
-            left = (self.until - last) / rate if rate else math.inf
+            left = (until - last) / rate if rate else math.inf
             parts.append(f"{rate:,.0f} steps/s")
             if math.isfinite(left):
                 parts.append(f"{int(left) // 60}:{int(left) % 60:02d} left")
@@ -204,7 +219,7 @@ class Progress(BaseCallback):
                 parts.append(f"success {100 * sum(known) / len(known):.0f}%")
             if not math.isnan(self.last["multiplier"]):
                 parts.append(f"multiplier {self.last['multiplier']:.3f}")
-        return "  ".join(parts)
+        return parts
 
     def _on_training_end(self) -> None:
         self._show(time.monotonic())
@@ -212,15 +227,26 @@ class Progress(BaseCallback):
             self._bar.stop()
 
 
+BAR_COLUMNS = 20  # of a terminal: the bar, its percentage and the gaps
+
+
+def fitting(parts: list[str], width: int) -> str:
+    """Return as many parts as fit on a line, with narrow gaps if that helps."""
+    for gap in ("  ", " "):
+        if len(gap.join(parts)) <= width:
+            return gap.join(parts)
+    return fitting(parts[:-1], width) if len(parts) > 1 else parts[0]
+
+
 def _bar(console: Any) -> Any:
     from rich.progress import BarColumn, Progress, TextColumn
     from rich.table import Column
 
-    bar = [BarColumn(bar_width=12), TextColumn("{task.percentage:.0f}%")]
     # cut off at the end of a narrow terminal instead of wrapped
     one_line = Column(no_wrap=True, overflow="ellipsis")
     return Progress(
-        *(bar if console.width >= 112 else []),
+        BarColumn(bar_width=12),
+        TextColumn("{task.percentage:.0f}%"),
         TextColumn("{task.fields[text]}", table_column=one_line),
         console=console,
         refresh_per_second=4,
@@ -245,7 +271,7 @@ class WandbCallback(BaseCallback):
         # a folder wandb/ that W&B wrote looks like a package, but has no origin
         spec = importlib.util.find_spec("wandb")
         if spec is None or spec.origin is None:
-            raise ImportError("wandb is not installed: pip install 'safecritic[wandb]'")
+            raise ImportError("wandb is not installed: pip install wandb")
         self.project, self.init_kwargs = project, init_kwargs
         self._run: Any = None
 
@@ -257,8 +283,9 @@ class WandbCallback(BaseCallback):
         folder = self.model.run_folder
         if folder is not None:
             chosen["name"] = folder.resolve().name
-            if (folder / "wandb.json").is_file():
-                chosen["id"] = json.loads((folder / "wandb.json").read_text())["id"]
+            known = read_json(folder / "wandb.json", WandbRun)
+            if known:
+                chosen["id"] = known["id"]
         try:
             self._run = wandb.init(**(chosen | self.init_kwargs))
         except wandb.Error as error:

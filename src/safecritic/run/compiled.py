@@ -241,13 +241,15 @@ def _name(path: Any) -> str:
 def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:
     """Return the saved array; fewer replay rows than in `template` fill its first rows."""
     saved = arrays.get(name)
+    shape = template.shape
     if saved is None:
         raise CheckpointError(f"the checkpoint has no {name}: another method or version wrote it")
-    shape = template.shape
     if name.startswith("device/replay/") and saved.ndim and len(saved) < shape[0]:
-        whole = np.array(template)
+        whole = np.zeros(shape, template.dtype)
         whole[: len(saved)] = saved
         saved = whole
+    if saved.dtype == template.dtype and saved.dtype.kind == "f" and not np.isfinite(saved).all():
+        raise CheckpointError(f"{name} in the checkpoint is not finite: no run can go on from it")
     if saved.shape != shape or saved.dtype != template.dtype:
         raise CheckpointError(
             f"{name} is {saved.dtype} {saved.shape} in the checkpoint, expected "

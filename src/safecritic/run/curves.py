@@ -1,13 +1,16 @@
 """A picture of the learning curves of a run."""
 
+import io
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from safecritic import files
+from safecritic.run import checkpoint
 from safecritic.run.episode import WINDOW
-from safecritic.run.folder import read_config, read_table
+from safecritic.run.folder import read_config, read_episodes
 from safecritic.style import COLOURS, GRID, INK, SOFT, STYLE
 
 
@@ -31,7 +34,11 @@ def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
     run = Path(run)
     path = run / "curves.png" if path is None else Path(path)
     config = read_config(run)
-    table = {name: np.array(column) for name, column in read_table(run / "episodes.csv").items()}
+    cut = None
+    if checkpoint.exists(run / "checkpoint"):
+        tables = checkpoint.load_index(run / "checkpoint")["numbers"].get("tables")
+        cut = None if tables is None else tables["episodes"]
+    table = {name: np.array(column) for name, column in read_episodes(run, cut).items()}
     limit = float(config["config"]["cost_limit"])
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(2, 2, figsize=(10, 6.2), sharex=True, layout="constrained")
@@ -61,8 +68,10 @@ def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
             fontsize=9,
             color=SOFT,
         )
-        figure.savefig(path, dpi=130)
+        image = io.BytesIO()
+        figure.savefig(image, format="png", dpi=130)
         plt.close(figure)
+    files.write_bytes(path, image.getvalue())
     return path
 
 

@@ -10,7 +10,8 @@ import gymnasium
 import gymnasium.wrappers
 import numpy as np
 
-from safecritic.run.checkpoint import Arrays
+from safecritic.files import printable
+from safecritic.run.checkpoint import Arrays, CheckpointError
 
 
 def is_restorable(env: Any) -> bool:
@@ -31,9 +32,19 @@ def restore(env: Any, arrays: Arrays, numbers: dict[str, Any], seed: int) -> Non
     """Put back the state from `capture`; other entries of `arrays` and `numbers` are ignored."""
     env.reset(seed=seed)  # wrappers expect it before the first step
     strings = {name: np.array(string) for name, string in numbers["env"].items()}
-    state = {name[4:]: x for name, x in arrays.items() if name.startswith("env/")}
-    env.unwrapped.set_checkpoint(state | strings)
-    for limit, steps in zip(_time_limits(env), numbers["elapsed"], strict=True):
+    state = {name[4:]: x for name, x in arrays.items() if name.startswith("env/")} | strings
+    limits, elapsed = _time_limits(env), numbers.get("elapsed") or []
+    try:
+        if len(limits) != len(elapsed):
+            raise ValueError(f"{len(elapsed)} time limits were saved, there are {len(limits)}")
+        env.unwrapped.set_checkpoint(state)
+    except Exception as error:  # of an environment that may be the user's own
+        text = printable(f"{type(error).__name__}: {error}"[:300])
+        raise CheckpointError(
+            f"the environment in the checkpoint cannot be put back ({text}): it belongs to another "
+            "task or version, or it is damaged"
+        ) from error
+    for limit, steps in zip(limits, elapsed, strict=True):
         limit._elapsed_steps = steps
 
 

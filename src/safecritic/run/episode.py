@@ -1,9 +1,12 @@
 """The record of an episode: a row of numbers per decision, and its line of the episodes table."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from safecritic.tasks.checks import Step
 
 ACT_COLUMNS = ("q_cost", "screened", "changed")  # from `act`; NaN without a safety critic
 # of a decision: `steps` are those for which its action was held, reward and cost their sums
@@ -28,6 +31,26 @@ EPISODE_COLUMNS = (
 )
 
 
+@dataclass(frozen=True)
+class Intervals:
+    """Environment steps between the lines, measurements and checkpoints that a run writes."""
+
+    log_every: int = 1_000
+    critic_every: int = 5_000  # quality of the safety critic; a multiple of log_every
+    checkpoint_every: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                flag = name.replace("_", "-")
+                raise ValueError(f"{name} must be >= 1, got {value} (--{flag})")
+        if self.critic_every % self.log_every:
+            raise ValueError(
+                f"critic_every must be a multiple of log_every {self.log_every}, "
+                f"got {self.critic_every} (--critic-every)"
+            )
+
+
 @dataclass
 class Episode:
     """The decisions of an episode (rows in the order of STEP_COLUMNS) and how it ended."""
@@ -39,16 +62,17 @@ class Episode:
     def __post_init__(self) -> None:
         self.cost = float(self.column("cost").sum())  # so far
 
-    def add(self, reward: float, info: dict[str, Any], act_values: tuple[float, ...]) -> None:
+    def add(self, step: Step, act_values: tuple[float, ...]) -> None:
         """Append a decision; `act_values` are in the order of ACT_COLUMNS."""
-        self.cost += float(info.get("cost", 0.0))
+        info = step.info
+        self.cost += step.cost
         self.steps.append(
             (
-                float(reward),
-                float(info.get("cost", 0.0)),
-                float(info.get("success", np.nan)),
-                float(info.get("hazard_distance", np.nan)),
-                float(info.get("steps", 1)),
+                step.reward,
+                step.cost,
+                _success(info.get("success", math.nan)),
+                _optional(info.get("hazard_distance", math.nan)),
+                float(step.steps),
                 *act_values,
             )
         )
@@ -67,6 +91,21 @@ class Episode:
     def starts(self) -> np.ndarray:
         """The environment steps before each decision."""
         return np.cumsum([0.0, *self.column("steps")])[:-1]
+
+
+def _optional(value: Any) -> float:
+    """Return a number that an environment may report; NaN if it is no finite one."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def _success(value: Any) -> float:
+    """Return 1 or 0, or NaN for what is neither."""
+    number = _optional(value)
+    return number if number in (0.0, 1.0) else math.nan
 
 
 def episode_row(episode: Episode, gamma: float, env: Any) -> dict[str, float]:

@@ -10,27 +10,35 @@
     wandb.json       id of the W&B run, if there is one
     evaluation.json  written by `safecritic evaluate`
 
-A checkpoint records the lengths of the tables at the time it was written; a resumed run first
-truncates them to those lengths.
+Every JSON file carries its checksum, and a checkpoint and summary.json record lengths and checksums
+of the tables at the time they were written; a resumed run first truncates them to those lengths.
 """
 
-import csv
+import hashlib
 import importlib.metadata
-import io
+import itertools
 import json
 import math
 import os
 import platform
 import shutil
+import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safecritic.run.checkpoint import CheckpointError
+import numpy as np
+
+from safecritic import files
+from safecritic.files import FileError, write_json
+from safecritic.run import records
+from safecritic.run.checkpoint import INDICES, CheckpointError, exists
 from safecritic.run.episode import EPISODE_COLUMNS
+
+Columns = dict[str, list[float]]
 
 CRITIC_COLUMNS = (
     "critic/auc",
@@ -41,10 +49,19 @@ CRITIC_COLUMNS = (
     "critic/steps",
 )
 WHOLE = ("episode", "step", "length", "terminated")
+RANGES = (  # of the columns of episodes.csv
+    ("cost", 0.0, math.inf),
+    ("contacts", 0.0, math.inf),
+    ("discounted_cost", 0.0, math.inf),
+    ("success", 0.0, 1.0),
+    ("screened", 0.0, 1.0),
+    ("screen_changed", 0.0, 1.0),
+    ("terminated", 0.0, 1.0),
+)
 PACKAGES = ("safecritic", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "safetensors")
 
 
-class RunFolderError(RuntimeError):
+class RunFolderError(FileError):
     """A run folder that cannot be created, read or written."""
 
 
@@ -59,6 +76,85 @@ def versions() -> dict[str, str]:
     return installed
 
 
+class Table:
+    """A table of a run that lines are appended to; keeps the checksum of all it holds."""
+
+    def __init__(self, path: Path, columns: tuple[str, ...]):
+        self.path = path
+        self._handle = files.open_to_append(path)
+        try:
+            self._begin(columns)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, columns: tuple[str, ...]) -> None:
+        """Write the header if the table is new; refuse one with other columns."""
+        header = ",".join(columns).encode()
+        start = self._read(len(header) + 2)
+        self._sha256 = hashlib.sha256()
+        if not start:
+            self._append(header + b"\r\n")
+        elif start.splitlines()[:1] != [header]:
+            raise RunFolderError(
+                f"{self.path} has other columns than this version writes: use the version that "
+                "wrote it, or choose another folder with --out"
+            )
+        else:
+            self._sha256 = self._hash(self._size())
+
+    def append(self, cells: list[str]) -> None:
+        """Append a line."""
+        self._append(",".join(cells).encode() + b"\r\n")
+
+    def _append(self, line: bytes) -> None:
+        written = os.write(self._handle, line)
+        while written < len(line):  # raises when the disk is full
+            written += os.write(self._handle, line[written:])
+        self._sha256.update(line)
+
+    def cut(self) -> dict[str, Any]:
+        """Return the length and the checksum of the table, with every line flushed to disk."""
+        os.fsync(self._handle)
+        return {"bytes": self._size(), "sha256": self._sha256.hexdigest()}
+
+    def cut_back(self, cut: dict[str, Any]) -> None:
+        """Drop the lines written after `cut()` returned this."""
+        size = self._size()
+        if size < cut["bytes"]:
+            raise CheckpointError(
+                f"{self.path} has {size} bytes but had {cut['bytes']} when the checkpoint was "
+                "written: lines were removed from it; restore the file or start the run again"
+            )
+        sha256 = self._hash(cut["bytes"])
+        if sha256.hexdigest() != cut["sha256"]:
+            raise CheckpointError(
+                f"{self.path} was altered since the checkpoint was written: its checksum does not "
+                "match; restore the file or start the run again"
+            )
+        os.ftruncate(self._handle, cut["bytes"])
+        self._sha256 = sha256
+
+    def _size(self) -> int:
+        return os.fstat(self._handle).st_size
+
+    def _read(self, number: int) -> bytes:
+        os.lseek(self._handle, 0, os.SEEK_SET)
+        return os.read(self._handle, number)
+
+    def _hash(self, number: int) -> Any:
+        os.lseek(self._handle, 0, os.SEEK_SET)
+        sha256 = hashlib.sha256()
+        while number > 0 and (block := os.read(self._handle, min(number, 2**20))):
+            sha256.update(block)
+            number -= len(block)
+        return sha256
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+
 class RunFolder:
     """The open files of one run; one process at a time can hold them."""
 
@@ -66,32 +162,31 @@ class RunFolder:
         self, path: str | Path, metrics: tuple[str, ...], description: dict[str, Any] | None = None
     ):
         self.path = Path(path)
+        self.settings = None if description is None else settings_of(description)
         self._update_columns = ("step", "time/steps_per_second", *metrics, *CRITIC_COLUMNS)
-        with self.writing():
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = lock_folder(self.path)
-            if description is not None:
-                # first, because a folder without it is not recognised as a run
-                self.write_config(description)
-            self._episodes = self._table("episodes.csv", EPISODE_COLUMNS)
-            self._updates = self._table("updates.csv", self._update_columns)
-        self._events: Any = None
+        self._open: dict[str, Any] = {}
+        try:
+            with self.writing():
+                self.path.mkdir(parents=True, exist_ok=True)
+                self._open["lock"] = lock_folder(self.path)
+                files.remove_leftovers(self.path)
+                self._refuse_special()
+                if description is not None:
+                    # first, because a folder without it is not recognised as a run
+                    self.write_config(description)
+                self._open["episodes"] = Table(self.path / "episodes.csv", EPISODE_COLUMNS)
+                self._open["updates"] = Table(self.path / "updates.csv", self._update_columns)
+        except BaseException:
+            self.close()
+            raise
 
-    def _table(self, name: str, columns: tuple[str, ...]) -> io.TextIOWrapper:
-        """Open a table to append to; write its header if it is new."""
-        file = (self.path / name).open("a+", newline="")
-        file.seek(0)
-        header = next(csv.reader(file), None)
-        file.seek(0, io.SEEK_END)
-        if header is None:
-            csv.writer(file).writerow(columns)
-            file.flush()
-        elif header != list(columns):
-            raise RunFolderError(
-                f"{file.name} has other columns than this version writes: use the version that "
-                "wrote it, or choose another folder with --out"
-            )
-        return file
+    def _refuse_special(self) -> None:
+        """Refuse now what could not be written when the run has taken its time."""
+        for name in ("config.json", "summary.json", "curves.png"):
+            files.refuse_special(self.path / name)
+        for name in ("checkpoint", "failed"):
+            for index in INDICES.values():
+                files.refuse_special(files.require_folder(self.path / name) / index)
 
     def write_config(self, description: dict[str, Any]) -> None:
         """Write config.json: the description, the versions and the command."""
@@ -102,9 +197,7 @@ class RunFolder:
     def write_episode(self, row: dict[str, float]) -> None:
         """Append a line to episodes.csv and to TensorBoard's events."""
         with self.writing():
-            cells = [_cell(name, row[name]) for name in EPISODE_COLUMNS]
-            csv.writer(self._episodes).writerow(cells)
-            self._episodes.flush()
+            self._open["episodes"].append([_cell(name, row[name]) for name in EPISODE_COLUMNS])
             self._write_events(episode_scalars(row), int(row["step"]))
 
     def write_update(self, step: int, metrics: dict[str, float]) -> None:
@@ -112,57 +205,40 @@ class RunFolder:
         with self.writing():
             row = {"step": step} | metrics
             cells = [_cell(name, row.get(name, math.nan)) for name in self._update_columns]
-            csv.writer(self._updates).writerow(cells)
-            self._updates.flush()
+            self._open["updates"].append(cells)
             self._write_events(metrics, step)
 
     def _write_events(self, values: dict[str, float], step: int) -> None:
-        # not SummaryWriter, whose thread makes a full disk a hang instead of an error
-        from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
         from tensorboardX.proto.summary_pb2 import Summary
 
-        if self._events is None:
-            self._events = EventsWriter(str(self.path / "events"))
+        if "events" not in self._open:
+            self._open["events"] = Events(self.path)
             # makes TensorBoard drop what an interrupted run wrote from this step on
             start = SessionLog(status=SessionLog.START)
-            self._events.write_event(Event(wall_time=time.time(), step=step, session_log=start))
+            self._open["events"].write(Event(wall_time=time.time(), step=step, session_log=start))
         scalars = [
             Summary.Value(tag=tag, simple_value=value) for tag, value in finite(values).items()
         ]
-        self._events.write_event(
-            Event(wall_time=time.time(), step=step, summary=Summary(value=scalars))
-        )
-        self._events.flush()
+        summary = Summary(value=scalars)
+        self._open["events"].write(Event(wall_time=time.time(), step=step, summary=summary))
 
-    def positions(self) -> dict[str, int]:
-        """Return the lengths of the tables in bytes, with every line flushed to disk."""
-        lengths = {}
+    def positions(self) -> dict[str, Any]:
+        """Return the lengths and checksums of the tables, with every line flushed to disk."""
         with self.writing():
-            for file in (self._episodes, self._updates):
-                file.flush()
-                os.fsync(file.fileno())
-                lengths[Path(file.name).name] = os.fstat(file.fileno()).st_size
-        return lengths
+            return {name: self._open[name].cut() for name in ("episodes", "updates")}
 
-    def cut_back(self, positions: dict[str, int]) -> None:
+    def cut_back(self, positions: dict[str, Any]) -> None:
         """Drop the lines written after the checkpoint that recorded these positions."""
-        for file in (self._episodes, self._updates):
-            name = Path(file.name).name
-            length = os.fstat(file.fileno()).st_size
-            if length < positions[name]:
-                raise CheckpointError(
-                    f"{self.path / name} has {length} bytes but had {positions[name]} when the "
-                    "checkpoint was written: lines were removed from it; restore the file or "
-                    "start the run again"
-                )
-            file.truncate(positions[name])
+        for name in ("episodes", "updates"):
+            self._open[name].cut_back(positions[name])
 
     def close(self) -> None:
         """Close the files and release the lock."""
-        for file in (self._episodes, self._updates, self._events, self._lock):
+        for file in reversed(self._open.values()):
             if file is not None:
                 file.close()
+        self._open = {}
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -170,18 +246,62 @@ class RunFolder:
         try:
             yield
         except OSError as error:
+            saved = exists(self.path / "checkpoint")
             raise RunFolderError(
-                f"could not write to {self.path}: {error.strerror or error}; the last checkpoint "
-                "is intact"
+                f"could not write to {self.path}: {error.strerror or error}; "
+                + ("the last checkpoint is intact" if saved else "there is no checkpoint yet")
             ) from error
+
+
+class Events:
+    """A new file of events for TensorBoard.
+
+    Not tensorboardX's own writers: one follows links, the other turns a full disk into a hang.
+    """
+
+    def __init__(self, folder: Path):
+        from tensorboardX.proto.event_pb2 import Event
+
+        stem = f"events.out.tfevents.{int(time.time())}.{platform.node()}"
+        names = itertools.chain([stem], (f"{stem}.{number}" for number in range(1, 1_000)))
+        for name in names:
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+                self._handle = os.open(folder / name, flags, 0o666)
+                break
+            except FileExistsError:  # another process's of the same second
+                continue
+        self.write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+
+    def write(self, event: Any) -> None:
+        """Append an event: its length, a checksum, itself, a checksum."""
+        from tensorboardX.record_writer import masked_crc32c
+
+        data = event.SerializeToString()
+        length = struct.pack("<Q", len(data))
+        record = length + struct.pack("<I", masked_crc32c(length))
+        os.write(self._handle, record + data + struct.pack("<I", masked_crc32c(data)))
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
 
 
 def prepare(path: str | Path, overwrite: bool) -> Path:
     """Check that a new run can be written to `path`, and delete the run there to be overwritten."""
     path = Path(path)
-    leftovers = (".lock", "config.json.part")  # of a run killed at its very start
+    try:
+        _prepare(path, overwrite)
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} cannot be used: {error.strerror or error}; choose another folder (--out)"
+        ) from error
+    return path
+
+
+def _prepare(path: Path, overwrite: bool) -> None:
     if path.exists() and (
-        not path.is_dir() or any(x.name not in leftovers for x in path.iterdir())
+        not path.is_dir() or any(not _is_leftover(x.name) for x in path.iterdir())
     ):
         ours = (path / "config.json").is_file()
         if overwrite and ours:
@@ -197,28 +317,109 @@ def prepare(path: str | Path, overwrite: bool) -> Path:
             raise RunFolderError(
                 f"{path} exists and is not a run folder: choose another folder (--out)"
             )
-    return path
+
+
+def _is_leftover(name: str) -> bool:
+    """Return whether a run killed at its very start may have left this."""
+    return name == ".lock" or (name.startswith(".config.json-") and files.PART in name)
+
+
+def settings_of(description: dict[str, Any]) -> dict[str, Any]:
+    """Return what a checkpoint belongs to, of the content of config.json."""
+    names = ("method", "task", "seed", "config", "environment")
+    return json.loads(json.dumps({name: description[name] for name in names}))
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
     """Read the config.json of a run folder or a saved agent."""
     file = Path(path) / "config.json"
     try:
-        return json.loads(file.read_text())
+        content = files.read_json(file, records.Config)
     except FileNotFoundError:
         raise RunFolderError(f"{path} is not a run folder: it has no config.json") from None
-    except ValueError as error:
-        raise RunFolderError(f"{file} is damaged: {error}") from error
+    for name, value in content["config"].items():
+        if not records.is_setting(value):
+            raise RunFolderError(
+                f"{file}, key config.{files.printable(name)}: expected a setting, got "
+                f"{files.shown(value)}; restore the file from a copy"
+            )
+    environment = content["environment"]
+    bounds = [_as_array(environment[name]) for name in ("action_low", "action_high")]
+    if any(x is None or x.size != environment["spec"]["action_dim"] for x in bounds) or (
+        bounds[0].shape != bounds[1].shape  # type: ignore[union-attr]
+    ):
+        raise RunFolderError(
+            f"{file}, key environment.action_low: expected the bounds of "
+            f"{environment['spec']['action_dim']} actions, as in action_high; restore the file "
+            "from a copy"
+        )
+    if any(place >= environment["spec"]["obs_dim"] for place in environment["spec"]["closeness"]):
+        raise RunFolderError(
+            f"{file}, key environment.spec.closeness: expected places below "
+            f"{environment['spec']['obs_dim']}; restore the file from a copy"
+        )
+    return content
 
 
-def read_table(path: str | Path) -> dict[str, list[float]]:
+def _as_array(values: Any) -> np.ndarray | None:
+    """Return nested lists of finite numbers as an array; None for anything else."""
+    try:
+        numbers = np.array(values)
+    except ValueError:
+        return None
+    return numbers if numbers.dtype.kind in "fi" and np.isfinite(numbers).all() else None
+
+
+def read_episodes(run: Path, cut: dict[str, Any] | None = None, whole: bool = False) -> Columns:
+    """Read episodes.csv of a run, checked; see `read_run_table`."""
+    path = run / "episodes.csv"
+    table = read_run_table(path, EPISODE_COLUMNS, cut, whole)
+    numbers = table["episode"]
+    for at, (number, length) in enumerate(zip(numbers, table["length"], strict=True)):
+        if number != at + 1 or not length >= 1:
+            raise files.damaged(path, f"line {at + 2} must be episode {at + 1} of 1 step or more")
+    for before, after in itertools.pairwise(table["step"]):
+        if not before <= after:
+            raise files.damaged(path, f"its column step falls from {before:g} to {after:g}")
+    for name, low, high in RANGES:
+        for at, value in enumerate(table[name]):
+            if not (math.isnan(value) or low <= value <= high):
+                raise files.damaged(
+                    path, f"line {at + 2} has {name} {value:g}, expected {low:g} to {high:g}"
+                )
+    return table
+
+
+def read_run_table(
+    path: Path, columns: Sequence[str], cut: dict[str, Any] | None = None, whole: bool = False
+) -> Columns:
+    """Read a table of a run; with `cut` (see `Table`), check that it still begins like that.
+
+    With `whole` it must also end there.
+    """
+    try:
+        data = files.read_bytes(path, files.TABLE_BYTES, "a table")
+    except FileNotFoundError:
+        if cut is None:
+            raise
+        raise RunFolderError(f"{path} is missing: restore it from a copy") from None
+    if cut is not None:
+        start = data[: cut["bytes"]]
+        if (
+            len(start) < cut["bytes"]
+            or hashlib.sha256(start).hexdigest() != cut["sha256"]
+            or (whole and len(data) > len(start))
+        ):
+            raise RunFolderError(
+                f"{path} was altered since the run wrote it: its checksum does not match; undo the "
+                "change or restore the file"
+            )
+    return files.parse_table(path, data, columns)
+
+
+def read_table(path: str | Path) -> Columns:
     """Read a table as columns of numbers; an empty cell is NaN."""
-    with Path(path).open(newline="") as file:
-        header, *lines = csv.reader(file)
-    return {
-        name: [float(line[at]) if line[at] else math.nan for line in lines]
-        for at, name in enumerate(header)
-    }
+    return files.read_table(Path(path))
 
 
 def episode_scalars(row: dict[str, float]) -> dict[str, float]:
@@ -231,19 +432,12 @@ def finite(values: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if math.isfinite(value)}
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file; return an empty dict if there is none."""
+def read_json(path: Path, schema: Any = None) -> dict[str, Any]:
+    """Read a JSON file of a run, checked; return an empty dict if there is none."""
     try:
-        return json.loads(path.read_text())
+        return files.read_json(path, schema)
     except FileNotFoundError:
         return {}
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file under a temporary name and rename it, so that no reader sees half of it."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(temporary, path)
 
 
 def finite_or_none(value: Any) -> Any:
@@ -270,7 +464,14 @@ def lock_folder(path: Path) -> Any:
         import fcntl
     except ImportError:  # Windows refuses to truncate or replace files that are open elsewhere
         return None
-    file = (path / ".lock").open("w")
+    try:
+        handle = files.open_to_append(path / ".lock")
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} cannot be written to: {error.strerror or error}; check its permissions and "
+            "its disk"
+        ) from error
+    file = os.fdopen(handle, "rb")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

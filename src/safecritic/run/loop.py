@@ -4,52 +4,60 @@
 define what one advance does and what the state of the run is.
 """
 
+import os
 import signal
 import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from safecritic.run import checkpoint
+from safecritic.files import FileError
+from safecritic.run import checkpoint, restored
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.checkpoint import Arrays
-from safecritic.run.episode import EPISODE_COLUMNS, WINDOW
+from safecritic.run.episode import EPISODE_COLUMNS, WINDOW, Intervals
 from safecritic.run.folder import RunFolder
 from safecritic.run.watch import STEPS, RunWarning, Watch
+from safecritic.tasks.checks import EnvError, StepChecks
+
+COMPILING = "compiling the update: some seconds, in which Ctrl-C has to wait"
+STOPPING = b"\nstopping after this step, and saving; Ctrl-C again stops at once, without saving\n"
+
+
+class RunStopped(RuntimeError):
+    """A run that cannot go on; the message says why, and at which step."""
+
+
+class NotFiniteError(RunStopped):
+    """A metric, an action or a value from the environment was NaN, infinite or far too large."""
+
+    def __init__(self, quantity: str, step: int, why: str = ""):
+        about = f" ({why})" if why else ""
+        super().__init__(f"{quantity} was not finite at step {step}{about}: the run was stopped")
+        self.quantity, self.step, self.why = quantity, step, why
+
+
+def stop_of(error: EnvError, step: int) -> RunStopped:
+    """Return the error of a run whose environment failed at `step`."""
+    if not error.finite:
+        return NotFiniteError(error.quantity, step, str(error))
+    return RunStopped(f"{error}; at step {step}: the run was stopped")
 
 
 @dataclass(frozen=True)
-class Intervals:
-    """Environment steps between the lines, measurements and checkpoints that a run writes."""
+class Fault:
+    """What is left of a run that was stopped by an error."""
 
-    log_every: int = 1_000
-    critic_every: int = 5_000  # quality of the safety critic; a multiple of log_every
-    checkpoint_every: int = 10_000
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value < 1:
-                flag = name.replace("_", "-")
-                raise ValueError(f"{name} must be >= 1, got {value} (--{flag})")
-        if self.critic_every % self.log_every:
-            raise ValueError(
-                f"critic_every must be a multiple of log_every {self.log_every}, "
-                f"got {self.critic_every} (--critic-every)"
-            )
-
-
-class NotFiniteError(RuntimeError):
-    """A metric, an action or a value from the environment was NaN or infinite."""
-
-    def __init__(self, quantity: str, step: int):
-        super().__init__(f"{quantity} was not finite at step {step}: the run was stopped")
-        self.quantity, self.step = quantity, step
+    step: int
+    state: Path | None  # the folder of its state at that moment, if it could be saved
+    usable: bool  # whether that state is finite
 
 
 class InterruptedRun(KeyboardInterrupt):
@@ -69,6 +77,8 @@ class Loop:
         self.window: deque[dict[str, float]] = deque(maxlen=WINDOW)
         self.locals: dict[str, Any] = {}  # the last step, for callbacks
         self.watch = Watch(config.cost_limit)
+        self.checks: Any = None if env is None else StepChecks(env)
+        self.fault: Fault | None = None  # of the last `run`
 
     # what a loop provides
 
@@ -106,6 +116,10 @@ class Loop:
     def close(self) -> None:
         """Release what is only needed while running; `run` calls it when it ends."""
 
+    def last_step(self, until: int) -> int:
+        """Return the step at which a run up to `until` ends at the latest."""
+        return until + self.config.action_repeat - 1
+
     # shared by all loops
 
     def record_episode(self, values: dict[str, Any], step: int) -> dict[str, float]:
@@ -128,12 +142,16 @@ class Loop:
 
         A decision or rollout that has begun before is completed: the last step may be later.
         """
-        reason, saved = "finished", -1
+        reason, saved, self.fault = "finished", -1, None
         clock, clock_step = time.perf_counter(), self.step
+        compiled = False
         with stop_signals() as received:
             try:
                 while self.step < until:
                     before = self.step
+                    if not compiled and before >= self.config.warm_up:
+                        compiled = True
+                        callback.on_status(COMPILING)
                     rows = self.advance()
                     for row in rows:
                         if folder is not None:
@@ -162,28 +180,43 @@ class Loop:
                         reason = "interrupted"
                         break
                 self.check()
-            except NotFiniteError as error:
-                if folder is not None:
-                    self.save(folder, name="failed")
-                    error.args = (f"{error}; its state is in {folder.path / 'failed'}",)
+                if folder is not None and saved != self.step:
+                    self.save(folder)
+            except Exception as error:
+                self.fault = self._save_apart(folder, error)
+                if isinstance(error, RunStopped) and self.fault.state is not None:
+                    error.args = (f"{error}; its state is in {self.fault.state}",)
                 raise
             finally:
                 self.close()
-            if folder is not None and saved != self.step:
-                self.save(folder)
         return reason
+
+    def _save_apart(self, folder: RunFolder | None, error: Exception) -> Fault:
+        """Save the state at a fault beside the checkpoint, which stays as it is."""
+        if folder is None or isinstance(error, FileError):  # where nothing can be written
+            return Fault(self.step, None, False)
+        try:
+            arrays, numbers = self.state()
+            numbers["tables"] = folder.positions()
+            checkpoint.save(folder.path / "failed", arrays, numbers, folder.settings)
+        except Exception:  # a broken environment may not even tell its state
+            return Fault(self.step, None, False)
+        usable = restored.first_unusable(arrays) is None
+        return Fault(self.step, folder.path / "failed", usable)
 
     def _passed(self, interval: int, before: int) -> bool:
         """Return whether the steps since `before` include a multiple of `interval`."""
         return self.step // interval > before // interval
 
-    def save(self, folder: RunFolder, name: str = "checkpoint") -> None:
-        """Write the state to the run folder; a state that is not finite only as "failed"."""
-        if name == "checkpoint":
-            self.check()
+    def save(self, folder: RunFolder) -> None:
+        """Write a checkpoint to the run folder; a state that is not finite never becomes one."""
+        self.check()
         arrays, numbers = self.state()
+        unusable = restored.first_unusable(arrays)
+        if unusable is not None:
+            raise NotFiniteError(unusable, self.step)
         numbers["tables"] = folder.positions()
-        checkpoint.save(folder.path / name, arrays, numbers)
+        checkpoint.save(folder.path / "checkpoint", arrays, numbers, folder.settings)
 
     # parts of `state` and `restore`
 
@@ -196,17 +229,19 @@ class Loop:
 
     def restore_counters(self, arrays: Arrays, numbers: dict[str, Any]) -> None:
         """Restore the counters and the last episodes from `counters()`."""
+        restored.check_window(arrays, numbers)
         self.step, self.episodes = numbers["step"], numbers["episodes"]
         self.watch.restore(numbers["watch"])
         self.window.clear()
         for values in arrays["window"].tolist():
             self.window.append(dict(zip(EPISODE_COLUMNS, values, strict=True)))
 
-    def require_finite(self, quantity: str, values: Any) -> Any:
-        """Return `values`, or raise NotFiniteError if one of them is not finite."""
-        if not np.isfinite(values).all():
-            raise NotFiniteError(quantity, self.step)
-        return values
+    def checked(self, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        """Return what the environment returned, or raise with the step of the run."""
+        try:
+            return call(*values, **options)
+        except EnvError as error:
+            raise stop_of(error, self.step + (call == self.checks.step)) from error
 
 
 @contextmanager
@@ -221,6 +256,9 @@ def stop_signals() -> Iterator[list[int]]:
         if received:
             raise KeyboardInterrupt
         received.append(number)
+        if number == signal.SIGINT:
+            # not print, which a signal may interrupt
+            os.write(2, STOPPING)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

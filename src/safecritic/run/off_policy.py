@@ -15,6 +15,7 @@ the log interval. The compiled functions are in `compiled.py`.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ import numpy as np
 
 from safecritic.agents.interface import EnvSpec
 from safecritic.fast.compilation import use_compilation_cache
-from safecritic.run import env_state
+from safecritic.run import env_state, records, restored
 from safecritic.run.checkpoint import Arrays
 from safecritic.run.compiled import Device, compile_agent, device_arrays, pack, restore_device
 from safecritic.run.episode import ACT_COLUMNS, Episode, episode_row, steps_table
@@ -44,11 +45,14 @@ class OffPolicyTraining(Loop):
         spec: EnvSpec,
         seed: int,
         critic_quality: CriticQuality | None = None,
+        fresh: bool = True,
     ):
         use_compilation_cache()
         super().__init__(env, config, spec, seed)
         self.compiled = compile_agent(agent, config, spec)
-        self.device: Device = self.compiled.init(jax.random.PRNGKey(seed))
+        # shapes alone are enough for a state that is restored, and take no memory
+        start = self.compiled.init if fresh else partial(jax.eval_shape, self.compiled.init)
+        self.device: Device = start(jax.random.PRNGKey(seed))
         self.rng = np.random.default_rng(seed)  # warm-up actions
         self.obs: np.ndarray | None = None
         self.pending: np.ndarray | None = None
@@ -80,8 +84,7 @@ class OffPolicyTraining(Loop):
         return obs, self.step >= self.config.learning_starts
 
     def _reset(self, **options: Any) -> np.ndarray:
-        obs, _ = self.env.reset(**options)
-        self.obs = self.require_finite("observation", np.array(obs, np.float32))
+        self.obs = self.checked(self.checks.reset, **options)
         return self.obs
 
     def step_env(self, packed: np.ndarray | None) -> list[dict[str, float]]:
@@ -98,24 +101,19 @@ class OffPolicyTraining(Loop):
             act_values = (math.nan,) * len(ACT_COLUMNS)
         if not math.isfinite(float(action.sum())):
             raise NotFiniteError("action", self.step + 1)
-        next_obs, reward, terminated, truncated, info = self.env.step(action)
-        cost = info.get("cost", 0.0)
-        self.locals.update(
-            action=action, reward=reward, cost=cost, info=info, done=terminated or truncated
-        )
-        steps = int(info.get("steps", 1))
+        step = self.checked(self.checks.step, action)
+        next_obs, reward, cost, terminated, truncated, info, steps = step
+        ended = terminated or truncated
+        self.locals.update(action=action, reward=reward, cost=cost, info=info, done=ended)
         self.step += steps
-        ends = (terminated, truncated)
-        self.pending = pack(self.obs, action, reward, cost, next_obs, ends, steps)
-        if not math.isfinite(float(self.pending.sum())):
-            self.require_finite("reward", np.float32(reward))
-            self.require_finite("cost", np.float32(cost))
-            self.require_finite("observation", np.asarray(next_obs, np.float32))
-        self.episode.add(reward, info, act_values)
-        if not (terminated or truncated):
-            self.obs = np.array(next_obs, np.float32)
+        self.pending = pack(
+            self.obs, action, reward, cost, next_obs, (terminated, truncated), steps
+        )
+        self.episode.add(step, act_values)
+        if not ended:
+            self.obs = next_obs
             return []
-        self.episode.terminated, self.episode.truncated = bool(terminated), bool(truncated)
+        self.episode.terminated, self.episode.truncated = terminated, truncated
         return [self._end_episode()]
 
     def end_agent_episode(self, cost: float, decisions: int) -> float:
@@ -196,7 +194,11 @@ class OffPolicyTraining(Loop):
 
     def restore(self, arrays: Arrays, numbers: dict[str, Any]) -> list[str]:
         """Restore the run from `state()`; return notes on what could not be restored."""
-        self.device = restore_device(self.device, arrays)
+        restored.check_numbers(records.OffPolicyNumbers, numbers)
+        restored.check_off_policy(arrays, numbers, self.spec)
+        device = restore_device(self.device, arrays)
+        restored.check_replay(arrays, len(self.device.replay.cost), numbers["step"])
+        self.device = device
         self.restore_counters(arrays, numbers)
         self.rng.bit_generator.state = numbers["rng"]
         ends = np.cumsum(numbers["lengths"])[:-1]

@@ -23,7 +23,7 @@ from safecritic.agents import scaling
 from safecritic.agents.cpo import Rollout
 from safecritic.agents.interface import EnvSpec
 from safecritic.fast.compilation import use_compilation_cache
-from safecritic.run import env_state
+from safecritic.run import env_state, records, restored
 from safecritic.run.checkpoint import Arrays
 from safecritic.run.compiled import act, device_arrays, restore_device
 from safecritic.run.episode import STEP_COLUMNS
@@ -103,13 +103,18 @@ class OnPolicyTraining(Loop):
         seed: int,
         env_id: str | None = None,
         declared: dict[str, Any] | None = None,  # of the environment, keywords of `adapt`
+        fresh: bool = True,
     ):
         use_compilation_cache()
         super().__init__(env, config, spec, seed)
         self.env_id, self.declared = env_id, declared or {}
         self.n_envs = 1 if env_id is None else config.rollout_envs
         self.compiled = compile_agent(agent, config, spec)
-        self.device = Device(self.compiled.init(jax.random.PRNGKey(seed)))
+        # shapes alone are enough for a state that is restored, and take no memory
+        start = (
+            self.compiled.init if fresh else functools.partial(jax.eval_shape, self.compiled.init)
+        )
+        self.device = Device(start(jax.random.PRNGKey(seed)))
         self.pool: Streams | Workers | None = None
         self.saved_streams: list[State] | None = None  # while there is no pool
         self.last_episodes = (math.nan, math.nan)  # mean cost and decisions when some last ended
@@ -191,6 +196,11 @@ class OnPolicyTraining(Loop):
             return float(cost), float(length)
         return self.last_episodes
 
+    def last_step(self, until: int) -> int:
+        """Return the step at which a run up to `until` ends: with a whole rollout."""
+        each = decisions(self.config, self.n_envs) * self.n_envs * self.config.action_repeat
+        return self.step + -(-(until - self.step) // each) * each
+
     def check(self) -> None:
         """Do nothing: `advance` raises NotFiniteError itself."""
 
@@ -221,6 +231,8 @@ class OnPolicyTraining(Loop):
 
     def restore(self, arrays: Arrays, numbers: dict[str, Any]) -> list[str]:
         """Restore the run from `state()`; return notes on what could not be restored."""
+        restored.check_numbers(records.OnPolicyNumbers, numbers)
+        restored.check_streams(arrays, numbers["streams"], self.n_envs, self.spec)
         self.device = restore_device(self.device, arrays)
         self.restore_counters(arrays, numbers)
         self.last_episodes = tuple(numbers["last_episodes"] or (math.nan, math.nan))
@@ -246,9 +258,11 @@ class OnPolicyTraining(Loop):
     def close(self) -> None:
         """End the workers; the next run starts again from the states of their streams."""
         if isinstance(self.pool, Workers):
-            self.saved_streams = self.pool.states()
-            self.pool.close()
-            self.pool = None
+            pool, self.pool = self.pool, None
+            try:
+                self.saved_streams = pool.states()
+            finally:
+                pool.close()
 
     @contextmanager
     def borrowed_env(self) -> Iterator[list[str]]:

@@ -11,6 +11,14 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def memory() -> int:
+    """Return the bytes of memory of this machine; a terabyte if it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 2**40
+
+
 def use_core(number: int) -> None:
     """Pin this process to one of the cores it may use, which need not be numbered from 0."""
     if hasattr(os, "sched_setaffinity"):

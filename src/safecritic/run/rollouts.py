@@ -24,8 +24,9 @@ import numpy as np
 from safecritic.run import env_state
 from safecritic.run.checkpoint import Arrays
 from safecritic.run.episode import ACT_COLUMNS, Episode, episode_row, steps_table
-from safecritic.run.loop import NotFiniteError
+from safecritic.run.loop import NotFiniteError, RunStopped, stop_of
 from safecritic.run.processes import worker_environment
+from safecritic.tasks.checks import EnvError, StepChecks
 
 State = tuple[Arrays, dict[str, Any]]
 NO_CRITIC = (math.nan,) * len(ACT_COLUMNS)
@@ -76,6 +77,7 @@ class Stream:
     def __init__(self, env: Any, seed: int, number: int):
         drawn = np.random.SeedSequence([seed, number]).generate_state(2)
         self.env, self.seed = env, int(drawn[0])
+        self.checks = StepChecks(env)
         self.rng = np.random.default_rng(int(drawn[1]))
         self.obs: np.ndarray | None = None
         self.episode = Episode()
@@ -83,7 +85,7 @@ class Stream:
     def roll(self, policy: GaussianPolicy, number: int, gamma: float, base: int) -> StreamRollout:
         """Take `number` decisions of the policy; `base` is the run's step count, for messages."""
         if self.obs is None:
-            self.obs = self._first_obs(self.env.reset(seed=self.seed)[0], base)
+            self.obs = self._checked(base, self.checks.reset, seed=self.seed)
         size, n = len(self.obs), len(policy.std)
         obs, next_obs = (np.empty((number, size), np.float32) for _ in range(2))
         action = np.empty((number, n), np.float32)
@@ -96,35 +98,31 @@ class Stream:
             action[t] = policy.draw(self.obs, self.rng)
             if not math.isfinite(float(action[t].sum())):
                 raise NotFiniteError("action", base)
-            step = self.env.step(np.clip(action[t], -1, 1))
-            next_obs[t], reward, terminated, truncated, info = step
-            signals[t] = reward, info.get("cost", 0.0)
-            steps[t] = info.get("steps", 1)
-            ends[t] = terminated, truncated
-            if not math.isfinite(float(signals[t].sum()) + float(next_obs[t].sum())):
-                for name, x in zip(("reward", "cost"), signals[t], strict=True):
-                    if not math.isfinite(x):
-                        raise NotFiniteError(name, base)
-                raise NotFiniteError("observation", base)
-            self.episode.add(float(reward), info, NO_CRITIC)
-            self.obs = next_obs[t].copy()
-            if terminated or truncated:
-                self.episode.terminated, self.episode.truncated = bool(terminated), bool(truncated)
+            step = self._checked(base, self.checks.step, np.clip(action[t], -1, 1))
+            next_obs[t] = step.obs
+            signals[t] = step.reward, step.cost
+            steps[t] = step.steps
+            ends[t] = step.terminated, step.truncated
+            self.episode.add(step, NO_CRITIC)
+            self.obs = step.obs
+            if step.terminated or step.truncated:
+                self.episode.terminated, self.episode.truncated = step.terminated, step.truncated
                 finished.append((t, episode_row(self.episode, gamma, self.env)))
                 decisions.append(len(self.episode.steps))
                 self.episode = Episode()
-                self.obs = self._first_obs(self.env.reset()[0], base)
+                self.obs = self._checked(base, self.checks.reset)
         open_episode = (float(self.episode.column("cost").sum()), len(self.episode.steps))
         reward, cost = signals.T.copy()
         terminated, truncated = ends.T.copy()
         signals_and_ends = (reward, cost, next_obs, terminated, truncated, steps)
         return StreamRollout(obs, action, *signals_and_ends, finished, decisions, open_episode)
 
-    def _first_obs(self, obs: Any, base: int) -> np.ndarray:
-        obs = np.array(obs, np.float32)
-        if not np.isfinite(obs).all():
-            raise NotFiniteError("observation", base)
-        return obs
+    def _checked(self, base: int, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        """Return what the environment returned, or raise with the step of the run."""
+        try:
+            return call(*values, **options)
+        except EnvError as error:
+            raise stop_of(error, base) from error
 
     def state(self) -> State:
         """Return the stream as arrays and numbers."""
@@ -150,7 +148,7 @@ class Stream:
             env_state.restore(self.env, arrays, numbers, self.seed)
             return []
         lost, self.episode = self.episode.length, Episode()
-        self.obs = self._first_obs(self.env.reset(seed=int(self.rng.integers(2**31)))[0], 0)
+        self.obs = self._checked(0, self.checks.reset, seed=int(self.rng.integers(2**31)))
         return [env_state.dropped_note(lost)]
 
 
@@ -236,6 +234,8 @@ class Workers:
             for kind, content in answers:
                 if kind == "not finite":
                     raise NotFiniteError(*content)
+                if kind == "stopped":
+                    raise RunStopped(content)
                 if kind == "error":
                     raise WorkerError(f"a rollout worker failed:\n{content}")
         except (EOFError, OSError) as error:
@@ -310,7 +310,9 @@ def work(pipe: Connection) -> None:
             else:
                 answer = ("done", answers[kind](*rest))
         except NotFiniteError as error:
-            answer = ("not finite", (error.quantity, error.step))
+            answer = ("not finite", (error.quantity, error.step, error.why))
+        except RunStopped as error:
+            answer = ("stopped", str(error))
         except Exception:
             answer = ("error", traceback.format_exc(limit=-3))
         try:

@@ -66,11 +66,11 @@ class Watch:
                 "safecritic.tasks.describe(env) and `safecritic tasks ENV` show what was "
                 "understood; cost_key=... (--cost-key) names another key",
             )
-        share = screened_share(window)
+        share = changed_share(window)
         if share > MOST_SCREENED:
             yield (
                 "screen",
-                f"the screen fired on {share:.0%} of the steps of the last {WINDOW} episodes, so "
+                f"the screen changed {share:.0%} of the actions of the last {WINDOW} episodes, so "
                 "that it acts more often than the policy: raise tolerance (--tolerance), or check "
                 f"that the cost limit {self.cost_limit:g} is within reach (--cost-limit)",
             )
@@ -123,12 +123,12 @@ class Watch:
         self.course.extend((cost, math.nan if x is None else x) for cost, x in state["course"])
 
 
-def screened_share(window: Sequence[dict[str, float]]) -> float:
-    """Return the share of screened steps in a full window of episodes; 0 if it is not known."""
-    if len(window) < WINDOW or any(math.isnan(row["screened"]) for row in window):
+def changed_share(window: Sequence[dict[str, float]]) -> float:
+    """Return the share of changed actions in a full window of episodes; 0 if it is not known."""
+    if len(window) < WINDOW or any(math.isnan(row["screen_changed"]) for row in window):
         return 0.0
     steps = sum(row["length"] for row in window)
-    return sum(row["screened"] * row["length"] for row in window) / steps
+    return sum(row["screen_changed"] * row["length"] for row in window) / steps
 
 
 def _period_means(values: list[float]) -> list[float]:

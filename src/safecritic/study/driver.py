@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safecritic.files import FileError, read_text
 from safecritic.run.folder import lock_folder
 from safecritic.run.processes import cores, worker_environment
 from safecritic.study import grid
@@ -57,6 +58,7 @@ class Driver:
         self.out, self.workers = out, workers
         self.all = [Progress(job) for job in jobs]
         self.running: dict[int, tuple[Progress, subprocess.Popen]] = {}  # by core
+        self.listeners: dict[int, threading.Thread] = {}  # by core too
         self.lines: queue.Queue[tuple[Progress, dict[str, Any]]] = queue.Queue()
         self.waiting: deque[Progress] = deque()
         for one in self.all:
@@ -80,7 +82,9 @@ class Driver:
         )
         one.state, one.started, one.first_step = "running", time.monotonic(), -1
         self.running[slot] = (one, process)
-        threading.Thread(target=self._listen, args=(one, process), daemon=True).start()
+        listener = threading.Thread(target=self._listen, args=(one, process), daemon=True)
+        listener.start()
+        self.listeners[slot] = listener
 
     def _listen(self, one: Progress, process: subprocess.Popen) -> None:
         assert process.stdout is not None
@@ -92,18 +96,15 @@ class Driver:
 
     def tick(self) -> list[Progress]:
         """Read what the workers report, start waiting jobs, and return those that ended."""
-        while not self.lines.empty():
-            one, about = self.lines.get()
-            one.state = about.pop("state", one.state)
-            one.about |= about
-            if one.first_step < 0 and "step" in about:
-                one.first_step, one.started = one.step, time.monotonic()
+        self._take_lines()
         ended = []
         for slot, (one, process) in list(self.running.items()):
             code = process.poll()
             if code is None:
                 continue
             del self.running[slot]
+            self.listeners.pop(slot).join(timeout=5)  # what it said last is still on its way
+            self._take_lines()
             one.seconds = time.monotonic() - one.started
             if code == 0 and grid.done(self.out, one.job):
                 one.state, one.about["step"] = "done", one.job.steps
@@ -120,11 +121,23 @@ class Driver:
                 self.start(self.waiting.popleft(), slot)
         return ended
 
+    def _take_lines(self) -> None:
+        """Take note of what the workers have reported."""
+        while not self.lines.empty():
+            one, about = self.lines.get()
+            one.state = about.pop("state", one.state)
+            one.about |= about
+            if one.first_step < 0 and "step" in about:
+                one.first_step, one.started = one.step, time.monotonic()
+
     def error_of(self, one: Progress, code: int) -> str:
         """Return the last line of the run's error.txt, or else how its process ended."""
-        file = self.out / "runs" / one.job.name / "error.txt"
-        if file.is_file():
-            return file.read_text().strip().splitlines()[-1]
+        try:
+            text = read_text(self.out / "runs" / one.job.name / "error.txt")
+        except FileError as error:
+            return str(error)
+        if text.strip():
+            return text.strip().splitlines()[-1]
         return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
     def left(self) -> float | None:

@@ -5,6 +5,7 @@
     seeds = [0, 1, 2]
     steps = 20_000              # environment steps of a run; left out: what the method needs
     deployment_episodes = 10    # of each trained policy
+    checkpoint_every = 10_000   # steps between checkpoints
 
     [settings]                  # for every method that has the setting
     gamma = 0.95
@@ -28,23 +29,58 @@ import tomllib
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from safecritic import methods
+from safecritic import files, methods
 from safecritic.agents.settings import flatten
 from safecritic.names import suggest
+from safecritic.run.episode import Intervals
 from safecritic.run.folder import read_config, read_json, write_json
+from safecritic.run.records import SEED, Declared, EvaluationFile, MethodName, SummaryFile
 from safecritic.run.watch import warn_of_default_limit
+from safecritic.schema import Name, Within, check
 from safecritic.tasks.adapter import DECLARATIONS, declared_of, is_ours, make_env
 from safecritic.tasks.registry import get as get_task
 
-KEYS = ("methods", "tasks", "seeds", "steps", "train_episodes", "deployment_episodes")
+KEYS = (
+    "methods",
+    "tasks",
+    "seeds",
+    "steps",
+    "train_episodes",
+    "deployment_episodes",
+    "checkpoint_every",
+)
 TABLES = ("settings", "method", "task")
 BUDGETS = ("steps", "train_episodes")  # may be set for a method or a task too
+LIMIT = Annotated[float, Within(0)]
 
 
 class StudyError(ValueError):
     """Raised for a study that cannot be run as it is written."""
+
+
+@dataclass
+class JobRecord:
+    """The form of a job in study.json."""
+
+    method: MethodName
+    task: Name
+    seed: SEED
+    steps: Annotated[int, Within(1, 10**12)]
+    train_episodes: Annotated[int, Within(1, 10**12)] | None
+    deployment_episodes: Annotated[int, Within(1, 10**6)]
+    settings: dict[str, Any]
+    declared: Declared
+    checkpoint_every: Annotated[int, Within(1, 10**12)]
+
+
+@dataclass
+class StudyFile:
+    """The form of study.json."""
+
+    source: str
+    jobs: list[JobRecord]
 
 
 @dataclass(frozen=True)
@@ -59,6 +95,7 @@ class Job:
     deployment_episodes: int
     settings: dict[str, Any] = field(default_factory=dict)
     declared: dict[str, Any] = field(default_factory=dict)  # about the environment
+    checkpoint_every: int = Intervals.checkpoint_every
 
     @property
     def name(self) -> str:
@@ -89,8 +126,8 @@ def find(name: str | Path) -> Path:
 def read(path: Path) -> list[Job]:
     """Return the jobs of a study file, with every setting checked."""
     try:
-        return jobs_of(tomllib.loads(path.read_text()))
-    except tomllib.TOMLDecodeError as error:
+        return jobs_of(tomllib.loads(files.read_bytes(path, 2**20, "a study").decode("utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StudyError(f"{path} is not valid TOML: {error}") from error
     except ValueError as error:
         raise StudyError(f"{path}: {error}") from error
@@ -138,9 +175,11 @@ def _job(
     budgets = {name: own.get(name, general.get(name, content.get(name))) for name in BUDGETS}
     config = methods.make_config(method, task, **settings)
     deployment = content.get("deployment_episodes", 10)
-    for name, value in (*budgets.items(), ("deployment_episodes", deployment), ("seeds", seed)):
+    checkpoints = content.get("checkpoint_every", Intervals.checkpoint_every)
+    whole = {"deployment_episodes": deployment, "checkpoint_every": checkpoints, "seeds": seed}
+    for name, value in (*budgets.items(), *whole.items()):
         least = 0 if name == "seeds" else 1
-        if value is not None and (not isinstance(value, int) or value < least):
+        if value is not None and (type(value) is not int or value < least):
             raise StudyError(f"{name} must be a whole number >= {least}, got {value!r}")
     return Job(
         method=method,
@@ -151,6 +190,7 @@ def _job(
         deployment_episodes=deployment,
         settings=json.loads(json.dumps(flatten(config))),
         declared=declared,
+        checkpoint_every=checkpoints,
     )
 
 
@@ -220,9 +260,10 @@ def _task(name: str) -> str:
 
 def open_folder(out: Path, jobs: list[Job], source: str) -> None:
     """Write the grid; raise if a run that exists was made with other settings."""
+    files.require_folder(out / "runs")
     for job in jobs:
-        run = out / "runs" / job.name
-        if (run / "config.json").is_file():
+        run = files.require_folder(out / "runs" / job.name)
+        if files.is_file(run / "config.json"):
             then = read_config(run)
             changed = differences(then["config"], job.settings)
             changed += differences(then["environment"]["declared"], job.declared)
@@ -231,7 +272,17 @@ def open_folder(out: Path, jobs: list[Job], source: str) -> None:
                     f"{job.name} was run with {'; '.join(changed[:3])}: "
                     "undo the change, or give the study another folder (--out)"
                 )
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _write_grid(out, jobs, source)
+    except OSError as error:
+        raise StudyError(
+            f"could not write to {out}: {error.strerror or error}; give the study another folder "
+            "(--out)"
+        ) from error
+
+
+def _write_grid(out: Path, jobs: list[Job], source: str) -> None:
     content = {"source": source, "jobs": [dataclasses.asdict(job) for job in jobs]}
     write_json(out / "study.json", content)
 
@@ -247,18 +298,31 @@ def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def read_folder(out: Path) -> list[Job]:
     """Return the jobs of a study's folder."""
+    content = read_study(out)
+    names = [field.name for field in dataclasses.fields(Job)]
+    jobs = [Job(**{name: job[name] for name in names}) for job in content["jobs"]]
+    path = out / "study.json"
+    if len({job.name for job in jobs}) < len(jobs):
+        raise files.damaged(path, "a run is there twice")
+    for job in jobs:
+        check(LIMIT, job.settings.get("cost_limit"), path, f"settings.cost_limit of {job.name}")
+    files.require_folder(out / "runs")
+    return jobs
+
+
+def read_study(out: Path) -> dict[str, Any]:
+    """Return the content of a study's folder, checked."""
     try:
-        content = json.loads((out / "study.json").read_text())
+        return files.read_json(out / "study.json", StudyFile)
     except FileNotFoundError:
         raise StudyError(
             f"{out} is not a study's folder: it has no study.json; run safecritic study first"
         ) from None
-    return [Job(**job) for job in content["jobs"]]
 
 
 def trained(run: Path, job: Job) -> bool:
     """Return whether the run has used up its steps or episodes."""
-    summary = read_json(run / "summary.json")
+    summary = read_json(files.require_folder(run) / "summary.json", SummaryFile)
     if not summary:
         return False
     enough = job.train_episodes is not None and summary["episodes"] >= job.train_episodes
@@ -267,13 +331,13 @@ def trained(run: Path, job: Job) -> bool:
 
 def deployed(run: Path, job: Job) -> bool:
     """Return whether the trained policy has run its deployment episodes."""
-    evaluation = read_json(run / "evaluation.json")
+    evaluation = read_json(run / "evaluation.json", EvaluationFile)
     return bool(evaluation) and len(evaluation["episodes"]) == job.deployment_episodes
 
 
 def measured(run: Path) -> bool:
     """Return whether the measures of the run are written (`evaluation.measures`)."""
-    return (run / "measures.json").is_file()
+    return files.is_file(run / "measures.json")
 
 
 def done(out: Path, job: Job) -> bool:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from safecritic.files import FileError
 from safecritic.run.folder import lock_folder, read_table
 from safecritic.run.processes import search_path, worker_environment
 from safecritic.study import grid
@@ -51,7 +52,7 @@ def run(out: Path, jobs: list[Job], source: str, address: str, show: Any = None)
     try:
         import ray
     except ImportError:
-        raise ImportError("ray is not installed: pip install 'safecritic[ray]'") from None
+        raise ImportError("ray is not installed: pip install ray") from None
     out = out.resolve()
     grid.open_folder(out, jobs, source)
     lock = lock_folder(out)
@@ -118,5 +119,5 @@ def _look(out: Path, one: Progress) -> None:
             one.about["step"] = table["step"][-1]
             for name in ("reward", "cost", "success"):
                 one.about[name] = table[name][-1]
-    except (ValueError, IndexError, KeyError, OSError):
+    except (FileError, KeyError, OSError):
         return  # the last line is being written

@@ -2,10 +2,12 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from safecritic.run.folder import read_json, read_table, write_json
+from safecritic.run.folder import read_json, read_run_table, write_json
+from safecritic.run.records import Resources
 
 
 def note_memory(run: Path) -> None:
@@ -19,13 +21,16 @@ def note_memory(run: Path) -> None:
         resource.getrusage(who).ru_maxrss
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     ]
-    known = read_json(run / "resources.json").get("peak_memory_bytes", 0)
+    known = read_json(run / "resources.json", Resources).get("peak_memory_bytes", 0)
     write_json(run / "resources.json", {"peak_memory_bytes": max(known, unit * sum(peaks))})
 
 
-def training_seconds(run: Path) -> float:
-    """Return the seconds of training, over all processes that trained the run (updates.csv)."""
-    table = read_table(run / "updates.csv")
+def training_seconds(run: Path, cut: dict[str, Any] | None = None) -> float:
+    """Return the seconds of training, over all processes that trained the run (updates.csv).
+
+    `cut` is what its summary says of that table.
+    """
+    table = read_run_table(run / "updates.csv", ("step", "time/steps_per_second"), cut)
     steps = np.diff(np.array([0.0, *table["step"]]))
     rates = np.array(table["time/steps_per_second"])
     known = rates > 0

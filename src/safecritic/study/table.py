@@ -10,7 +10,9 @@ episodes (the paper's Tables 3 and 4). Cost is undiscounted, per episode.
 """
 
 import csv
+import io
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,10 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from safecritic.evaluation import statistics
-from safecritic.evaluation.measures import read_arrays
+from safecritic.evaluation.measures import read_arrays, read_measures
+from safecritic.files import FileError, damaged, is_file, write_text
 from safecritic.methods import METHODS
 from safecritic.run.episode import over_known
-from safecritic.run.folder import read_json, read_table
+from safecritic.run.folder import read_episodes, read_json
+from safecritic.run.records import EvaluationFile, Resources, SummaryFile
 from safecritic.study import grid
 from safecritic.study.grid import Job
 from safecritic.study.resources import training_seconds
@@ -35,6 +39,8 @@ CRITIC = ("auc", "ratio", "influence_error_correlation")
 LATE = 100  # episodes
 LABELS = ("run", "method", "task", "seed", "steps")  # the columns that are not results
 NONE = "–"  # a cell without a number
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a formula may begin in some spreadsheet
+_NUMBERS = re.compile(r"-?[\d.,]+( ± [\d.,]+)?( \[-?[\d.]+, -?[\d.]+\])?")
 OVERVIEW = {
     "reward": "late_reward",
     "cost": "late_cost",
@@ -71,7 +77,7 @@ class Run:
     def row(self) -> Row:
         """The numbers of a finished run; NaN where its task or method has none."""
         job, episodes = self.job, self.episodes
-        evaluation = read_json(self.path / "evaluation.json")
+        evaluation = read_json(self.path / "evaluation.json", EvaluationFile)
         row: Row = {"run": job.name, "method": job.method, "task": job.task, "seed": job.seed}
         row |= {"steps": job.steps, "episodes": len(episodes["episode"])}
         row |= {name: over_known(np.mean, episodes[name]) for name in TRAINING}
@@ -84,22 +90,32 @@ class Run:
     def episodes(self) -> dict[str, np.ndarray]:
         """The columns of episodes.csv so far; empty if there is no such file yet."""
         try:
-            table = read_table(self.path / "episodes.csv")
-        except (FileNotFoundError, ValueError, IndexError):  # not begun, or a line half written
+            table = read_episodes(self.path, self._cut("episodes"), whole=self.done)
+        except FileNotFoundError:
+            if self.done:
+                raise damaged(self.path / "episodes.csv", "it is missing") from None
+            return {name: np.zeros(0) for name in ("episode", "step", *TRAINING)}
+        except FileError:
             if self.done:
                 raise
-            table = {name: [] for name in ("episode", "step", *TRAINING)}
+            return {name: np.zeros(0) for name in ("episode", "step", *TRAINING)}  # being written
         return {name: np.array(column) for name, column in table.items()}
+
+    def _cut(self, table: str) -> dict[str, Any] | None:
+        """Return what a finished run's summary says of a table."""
+        if not self.done:
+            return None
+        return read_json(self.path / "summary.json", SummaryFile)["tables"][table]
 
     @cached_property
     def deployment(self) -> list[dict[str, Any]]:
         """The rows of the deployment episodes."""
-        return read_json(self.path / "evaluation.json").get("episodes", [])
+        return read_json(self.path / "evaluation.json", EvaluationFile).get("episodes", [])
 
     @cached_property
     def measures(self) -> dict[str, Any]:
         """The numbers of measures.json."""
-        return read_json(self.path / "measures.json")
+        return read_measures(self.path)
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -110,21 +126,26 @@ class Run:
     def seconds(self) -> float:
         """The time spent on training; NaN if it is not known."""
         try:
-            return training_seconds(self.path)
-        except (FileNotFoundError, ValueError, IndexError):
+            return training_seconds(self.path, self._cut("updates"))
+        except FileNotFoundError:
+            return float("nan")
+        except FileError:
+            if self.done:
+                raise
             return float("nan")
 
     @cached_property
     def memory(self) -> float:
         """The peak memory in bytes; NaN if it is not known."""
-        return _number(read_json(self.path / "resources.json").get("peak_memory_bytes"))
+        content = read_json(self.path / "resources.json", Resources)
+        return _number(content.get("peak_memory_bytes"))
 
     @property
     def state(self) -> str:
         """How far the run is, in a few words."""
         if self.done:
             return "done"
-        if (self.path / "error.txt").is_file():
+        if is_file(self.path / "error.txt"):
             return "failed"
         steps = self.episodes["step"]
         return f"at step {int(steps[-1]):,}" if len(steps) else "not begun"
@@ -226,8 +247,9 @@ class StudyTable:
             return np.array([run.row[name] for run in self.of(method, task)], np.float64)
         entries = self.measured(method, task, name)
         for key in keys:
-            entries = [entry[key] for entry in entries]
-        return np.array(entries, np.float64)
+            entries = [entry.get(key) if isinstance(entry, dict) else None for entry in entries]
+        numbers = [x if isinstance(x, int | float) else math.nan for x in entries]
+        return np.array(numbers, np.float64)
 
     def summary(self, method: str, task: str, column: str) -> Summary:
         """Summarise a column (see `values`) over the finished runs of a method on a task."""
@@ -280,11 +302,20 @@ def read_runs(out: Path) -> list[Run]:
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
     """Write rows as CSV, with an empty cell where a number does not exist."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({name: "" if _unknown(x) else x for name, x in row.items()})
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [])
+    writer.writeheader()
+    for row in rows:
+        cells = {name: "" if _unknown(x) else x for name, x in row.items()}
+        writer.writerow({name: plain_cell(x) for name, x in cells.items()})
+    write_text(path, text.getvalue())
+
+
+def plain_cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula: such a text gets a quote before it."""
+    if not isinstance(value, str) or value[:1] not in FORMULA or _NUMBERS.fullmatch(value):
+        return value
+    return f"'{value}"
 
 
 def _overview_cell(column: str, summary: Summary) -> str:

@@ -6,6 +6,7 @@ It reports its progress as lines of JSON on standard output. It ends when its st
 so no worker outlives a driver that was killed. An error is written to the run's `error.txt`.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -18,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from safecritic.evaluation.measures import measure_run
+from safecritic.files import FileError, make_folder, require_folder, write_text
 from safecritic.run.callbacks import BaseCallback
-from safecritic.run.episode import over_known
-from safecritic.run.folder import RunFolderError, finite, lock_folder, write_json
+from safecritic.run.episode import Intervals, over_known
+from safecritic.run.folder import RunFolderError, finite, lock_folder
 from safecritic.run.processes import use_core
 from safecritic.study import grid
 from safecritic.study.grid import Job
@@ -42,6 +44,10 @@ class ReportProgress(BaseCallback):
         limit = self.train_episodes
         return limit is None or self.model.training.episodes < limit
 
+    def _on_training_end(self) -> None:
+        # the last episode may have ended since the last report
+        self.say(step=self.num_timesteps, **recent_means(self.model.recent_episodes))
+
 
 def recent_means(rows: list[dict[str, float]]) -> dict[str, float]:
     """Return reward, cost and success over the last episodes, where known."""
@@ -56,19 +62,20 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
     from safecritic.agent_classes import agent_class
     from safecritic.api import Agent
 
-    run = out / "runs" / job.name
+    run = require_folder(out / "runs" / job.name)
     (run / "error.txt").unlink(missing_ok=True)
     wait_until_free(run)
     agent = None
     if not grid.trained(run, job):
         if (run / "checkpoint").is_dir():
-            agent = Agent.load(run)
+            # by the study's own file, not by what the folder says
+            agent = Agent.load(run, env=job.task)
         else:
             agent = agent_class(job.method)(job.task, seed=job.seed, **job.declared, **job.settings)
         finished = agent.training.episodes >= (job.train_episodes or float("inf"))
         if finished or agent.num_timesteps >= job.steps:
             # it was stopped between its last checkpoint and its summary
-            write_json(run / "summary.json", agent.summary())
+            agent.finish_folder()
         else:
             fresh = agent.run_folder is None
             agent.learn(
@@ -76,11 +83,12 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
                 callback=ReportProgress(say, job.train_episodes),
                 out=run,
                 overwrite=fresh and (run / "config.json").is_file(),
+                every=Intervals(checkpoint_every=job.checkpoint_every),
             )
         note_memory(run)
     if not (grid.deployed(run, job) and grid.measured(run)):
         say(state="deploying")
-        agent = agent or Agent.load(run)
+        agent = agent or Agent.load(run, env=job.task)
         evaluation = agent.evaluate(job.deployment_episodes)
         evaluation.save(run / "evaluation.json")
         say(state="measuring")
@@ -118,9 +126,9 @@ def main(out: Path, name: str, core: int) -> int:
     except Exception:
         text = traceback.format_exc()
         run = out / "runs" / name
-        run.mkdir(parents=True, exist_ok=True)
-        (run / "error.txt").write_text(text)
         print(text, file=sys.stderr)
+        with contextlib.suppress(OSError, FileError):  # a full disk, or a folder that is a link
+            write_text(make_folder(run) / "error.txt", text)
         return 1
     return 0
 

@@ -110,7 +110,7 @@ def _adapted(env: gymnasium.Env | str, given: dict[str, Any]) -> gymnasium.Env:
         env = gymnasium.make(env)
     if not isinstance(env, gymnasium.Env):
         hint = (
-            ": adapt each environment, then vectorise"
+            ": the methods learn from one environment at a time; pass one of those inside"
             if isinstance(env, gymnasium.vector.VectorEnv)
             else ": pass an environment or the id of a registered one"
         )

@@ -281,6 +281,31 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
                 "it was written with another MuJoCo version; install that one to continue"
             )
         rng_from_array(checkpoint["rng"])
+        self._check_forms(checkpoint)
+
+    def _check_forms(self, checkpoint: Mapping[str, np.ndarray]) -> None:
+        """Refuse arrays of other types, shapes or ranges: MuJoCo would read beyond its own."""
+        for name, like in self.get_checkpoint().items():
+            given = np.asarray(checkpoint[name])
+            stacked = name.startswith("pool_")
+            shapes = (given.shape[1:], like.shape[1:]) if stacked else (given.shape, like.shape)
+            same = given.dtype.kind == like.dtype.kind and shapes[0] == shapes[1]
+            empty = (stacked or name == "obs") and not given.size
+            if like.dtype.kind != "U" and like.size and not (same or empty):
+                raise ValueError(
+                    f"checkpoint has {name} of {given.dtype} {given.shape}, expected {like.dtype} "
+                    f"{like.shape}: pass what get_checkpoint() returned"
+                )
+            # physics may have diverged, which `set_checkpoint` knows how to treat
+            known = given.dtype.kind != "f" or name in ("physics", "obs")
+            if not known and not np.isfinite(given).all():
+                raise ValueError(f"checkpoint has {name} that is not finite: it is damaged")
+        steps, phase = int(checkpoint["steps"]), int(checkpoint["phase"])
+        if not (0 <= steps <= self.horizon and NOT_RESET <= phase <= ENDED):
+            raise ValueError(
+                f"checkpoint is at step {steps}, phase {phase}; expected 0 to {self.horizon} and "
+                f"{NOT_RESET} to {ENDED}: it is damaged"
+            )
 
     def _identity(self) -> str:
         return f"{type(self).__name__}, variant {self.variant}, horizon {self.horizon}"

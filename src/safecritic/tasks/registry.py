@@ -58,7 +58,7 @@ TASKS: dict[str, Task] = {
              "safecritic.tasks.fetch:FetchReach"),
         Task("HalfCheetah", "run forward, but not too fast",
              "1 per step above 3.2096 m/s", 0.1,
-             "safecritic.tasks.cheetah:HalfCheetah", has_goal=False, action_repeat=2),
+             "safecritic.tasks.cheetah:HalfCheetah", has_goal=False),
     )
 }  # fmt: skip
 

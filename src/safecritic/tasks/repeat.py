@@ -6,6 +6,7 @@ in `info["steps"]`, fewer than asked for where an episode ended in between.
 """
 
 import functools
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Real
@@ -13,6 +14,8 @@ from typing import Any
 
 import gymnasium
 from gymnasium.utils import RecordConstructorArgs
+
+from safecritic.tasks.checks import check_held_cost, reports_steps
 
 
 def join_infos(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
@@ -47,19 +50,26 @@ class RepeatAction(gymnasium.Wrapper, RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, times=times)
         gymnasium.Wrapper.__init__(self, env)
         self.times = times
+        self._counts = reports_steps(env)
+        self._name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step with the same action until all steps are taken or the episode ends."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        reward, steps = float(reward), int(info.get("steps", 1))
+        check_held_cost(self._name, info)
+        reward, steps = float(reward), self._steps(info)
         for _ in range(self.times - 1):
             if terminated or truncated:
                 break
             obs, more, terminated, truncated, now = self.env.step(action)
+            check_held_cost(self._name, now)
             reward += float(more)
-            steps += int(now.get("steps", 1))
+            steps += self._steps(now)
             info = join_infos(info, now)
         return obs, reward, terminated, truncated, info | {"steps": steps}
+
+    def _steps(self, info: dict[str, Any]) -> int:
+        return int(info.get("steps", 1)) if self._counts else 1
 
 
 def repeat_action(env: gymnasium.Env, times: int, made_here: bool) -> gymnasium.Env:
@@ -87,6 +97,12 @@ def repeat_action(env: gymnasium.Env, times: int, made_here: bool) -> gymnasium.
             task.action_repeat = times
             return task
     return RepeatAction(env, times) if times > 1 else env
+
+
+def holds_actions(task: Any) -> bool:
+    """Return whether this is a task of ours that holds an action for several steps itself."""
+    common = sys.modules.get("safecritic.tasks.common")  # without it there is no such task
+    return common is not None and isinstance(task, common.MujocoTask) and task.action_repeat != 1
 
 
 @contextmanager

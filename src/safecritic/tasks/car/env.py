@@ -563,6 +563,16 @@ class CarTask(MujocoTask):
         if layouts:
             self._measure()
 
+    def _check_forms(self, checkpoint: Mapping[str, np.ndarray]) -> None:
+        super()._check_forms(checkpoint)
+        check_sleep(self.model, {name: checkpoint[f"sleep_{name}"] for name in _SLEEP})
+        stream, buttons = np.asarray(checkpoint["stream"]), max(self.arena.buttons, 1)
+        if stream.size and (stream.shape != (627,) or not 0 <= stream[-3] <= 624):
+            raise ValueError("checkpoint has a stream that is no state of MT19937: it is damaged")
+        counters = np.asarray(checkpoint["counters"])
+        if counters.shape != (4,) or not 0 <= counters[0] < buttons:
+            raise ValueError(f"checkpoint has a goal button outside 0 to {buttons - 1}")
+
     def _identity(self) -> str:
         settings = f"arena +-{self.arena.extent}, placement {self.placement}"
         return f"{self.task}, variant {self.variant}, horizon {self.horizon}, {settings}"
@@ -580,6 +590,31 @@ _SLEEP = (
     "nparent_awake",
     "nv_awake",
 )
+
+
+def check_sleep(model: mujoco.MjModel, sleep: Mapping[str, Any]) -> None:
+    """Refuse a record of sleeping bodies that would make MuJoCo read beyond its arrays."""
+    trees, bodies, dofs = model.ntree, model.nbody, model.nv
+    counts = {
+        "ntree_awake": trees,
+        "nbody_awake": bodies,
+        "nparent_awake": bodies,
+        "nv_awake": dofs,
+    }
+    places = {
+        "body_awake_ind": ("nbody_awake", bodies),
+        "parent_awake_ind": ("nparent_awake", bodies),
+        "dof_awake_ind": ("nv_awake", dofs),
+    }
+    good = all(0 <= int(sleep[name]) <= most for name, most in counts.items())
+    for name, (count, most) in places.items():
+        used = np.asarray(sleep[name])[: int(sleep[count])] if good else np.zeros(0)
+        good = good and bool(((used >= 0) & (used < most)).all())
+    # trees that sleep name the next one of their group, in a ring
+    asleep = np.asarray(sleep["tree_asleep"])
+    rings = np.flatnonzero(asleep >= 0)
+    if not good or sorted(asleep[rings].tolist()) != rings.tolist():
+        raise ValueError("checkpoint has a record of sleeping bodies that cannot be: it is damaged")
 
 
 def _unstack(checkpoint: Mapping[str, np.ndarray], prefix: str) -> Layout:

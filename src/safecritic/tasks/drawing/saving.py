@@ -1,5 +1,7 @@
 """Files: a frame as PNG, frames as GIF or MP4, and a whole episode as a film."""
 
+import io
+import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,16 +10,19 @@ import gymnasium
 import numpy as np
 from PIL import Image
 
+from safecritic import files
 from safecritic.tasks.repeat import single_steps
 
 
 def save_png(frame: np.ndarray, path: str | Path) -> None:
     """Write one frame."""
-    Image.fromarray(_check_frame(frame)).save(_target(path), optimize=True)
+    image = io.BytesIO()
+    Image.fromarray(_check_frame(frame)).save(image, format="png", optimize=True)
+    files.write_bytes(_target(path), image.getvalue())
 
 
 def save_animation(frames: Iterable[np.ndarray], path: str | Path, fps: float = 20.0) -> None:
-    """Write the frames as a looping .gif, or as .mp4 (needs `pip install 'safecritic[video]'`)."""
+    """Write the frames as a looping .gif, or as .mp4 (needs `pip install imageio-ffmpeg`)."""
     path = Path(path)
     images = [_check_frame(frame) for frame in frames]
     if not images:
@@ -43,7 +48,10 @@ def _save_gif(images: list[np.ndarray], path: Path, fps: float) -> None:
     ]
     # a frame lasts a whole number of hundredths of a second, and viewers slow down below two
     duration = max(20, 10 * round(100 / fps))
-    pages[0].save(path, save_all=True, append_images=pages[1:], duration=duration, loop=0)
+    film = io.BytesIO()
+    options: Any = {"save_all": True, "append_images": pages[1:], "duration": duration, "loop": 0}
+    pages[0].save(film, format="gif", **options)
+    files.write_bytes(path, film.getvalue())
 
 
 def _palette(images: list[np.ndarray], exact: int = 96, blended: int = 128) -> Image.Image:
@@ -69,18 +77,21 @@ def _save_mp4(images: list[np.ndarray], path: Path, fps: float) -> None:
         import imageio_ffmpeg
     except ImportError as error:
         raise ImportError(
-            "writing .mp4 needs imageio-ffmpeg: pip install 'safecritic[video]', or write a .gif"
+            "writing .mp4 needs imageio-ffmpeg: pip install imageio-ffmpeg, or write a .gif"
         ) from error
-    height, width = images[0].shape[:2]
-    writer = imageio_ffmpeg.write_frames(
-        str(_target(path)), (width, height), fps=fps, quality=7, macro_block_size=2
-    )
-    writer.send(None)
-    try:
-        for image in images:
-            writer.send(np.ascontiguousarray(image))
-    finally:
-        writer.close()
+    height, width = (n - n % 2 for n in images[0].shape[:2])  # the codec takes even sizes
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error"]
+    command += ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}"]
+    command += ["-i", "-", "-an", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "20"]
+    frames = b"".join(image[:height, :width].tobytes() for image in images)
+    # not the package's own writer, which forks: with JAX's threads that warns of deadlocks
+    with files.replacing(_target(path)) as target:
+        done = subprocess.run(
+            [*command, str(target)], input=frames, capture_output=True, check=False
+        )
+        if done.returncode:
+            text = files.printable(done.stderr.decode(errors="replace")).strip()
+            raise RuntimeError(f"ffmpeg could not write {path}: {text[-300:]}")
 
 
 def _check_frame(frame: np.ndarray) -> np.ndarray:

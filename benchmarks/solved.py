@@ -1,0 +1,107 @@
+"""Steps and minutes to a solved task, at the defaults and as it was before them, in one run.
+
+    python benchmarks/solved.py --tasks CarGoal1 CarButton1 --seeds 0 1 2
+
+Solved is the end of the first 50 training episodes in a row with at least 95% success and a mean
+cost within the limit (on HalfCheetah, which has no goal, a mean of 25 m in the place of success);
+exploration noise is on. "before" are the settings of the version whose numbers had the scale of
+CarGoal1: the task's own units, the printed multiplier from 0.5, lidars sharpened for Q_C alone, a
+decision in every step, plain layers, constant noise, and a screen at 3.0 by the least Q_C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+
+import safecritic
+from safecritic import methods
+from safecritic.run.callbacks import BaseCallback
+from safecritic.tasks.registry import TASKS
+
+BEFORE: dict[str, Any] = {
+    "units": "task",
+    "sharpening_for": "critic",
+    "action_repeat": 1,
+    "layer_norm": "none",
+    "noise_half_life": 0.0,
+    "multiplier_rule": "printed",
+    "multiplier_init": 0.5,
+    "multiplier_lr": 1e-3,
+    "tolerance": 3.0,
+    "tolerance_in": "cost",
+    "screen_choice": "cost",
+    "screen_from": "ou",
+}
+STEPS = {"CarGoal1": 60_000, "FetchReach": 40_000}
+WINDOW, SUCCESS, DISTANCE = 50, 0.95, 25.0
+
+
+class Solved(BaseCallback):
+    """Stops a run when its task is solved."""
+
+    def __init__(self, limit: float, has_goal: bool) -> None:
+        super().__init__()
+        self.limit, self.has_goal = limit, has_goal
+        self.rows: list[dict[str, float]] = []
+        self.solved = False
+
+    def _on_episode_end(self, row: dict[str, float]) -> None:
+        self.rows = [*self.rows[-WINDOW + 1 :], dict(row)]
+        if len(self.rows) == WINDOW:
+            name, least = ("success", SUCCESS) if self.has_goal else ("reward", DISTANCE)
+            good = np.mean([row[name] for row in self.rows]) >= least
+            self.solved = bool(good and np.mean([row["cost"] for row in self.rows]) <= self.limit)
+
+    def _on_step(self) -> bool:
+        return not self.solved
+
+
+def run(method: str, task: str, seed: int, steps: int, settings: dict[str, Any]) -> Any:
+    """Train until the task is solved; return steps and minutes, or None if it never was."""
+    known = methods.get(method).setting_names()
+    settings = {name: x for name, x in settings.items() if name in known}
+    kind = getattr(safecritic, methods.get(method).class_name)
+    agent = kind(task, seed=seed, **settings)
+    watch = Solved(agent.config.cost_limit, TASKS[task].has_goal)
+    started = time.perf_counter()
+    agent.learn(steps, callback=watch)
+    return (agent.num_timesteps, (time.perf_counter() - started) / 60) if watch.solved else None
+
+
+def text(found: list[Any], part: int, digits: int) -> str:
+    """The median over the seeds, a run that never solved its task counting as the longest."""
+    values = sorted(np.inf if one is None else one[part] for one in found)
+    median = float(np.median(values))
+    return "–" if np.isinf(median) else f"{median:,.{digits}f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--method", default="usc")
+    parser.add_argument("--no-before", action="store_true", help="the defaults alone")
+    options = parser.parse_args()
+    print("| task | settings | solved | steps (median) | minutes (median) | seeds: steps |")
+    print("|---|---|---|---|---|---|")
+    for task in options.tasks:
+        for name, settings in {"defaults": {}, "before": BEFORE}.items():
+            if name == "before" and options.no_before:
+                continue
+            steps = STEPS.get(task, 100_000)
+            found = [run(options.method, task, seed, steps, settings) for seed in options.seeds]
+            count = sum(one is not None for one in found)
+            each = ", ".join("–" if one is None else f"{one[0]:,}" for one in found)
+            print(
+                f"| {task} | {name} | {count} of {len(found)} | {text(found, 0, 0)} "
+                f"| {text(found, 1, 1)} | {each} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

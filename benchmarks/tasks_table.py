@@ -1,0 +1,74 @@
+"""The table of docs/results/tasks.md: methods x tasks of a study, with limit and seeds within it.
+
+    safecritic study tasks.toml --out runs/tasks
+    python benchmarks/tasks_table.py runs/tasks
+
+Deployed columns are means over fresh episodes and then over seeds, with the 95% interval over the
+seeds; "within" counts the seeds whose mean deployed cost is at most the limit; cost over training
+is the mean over all training episodes, exploration included.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import t
+
+from safecritic.study import table as tables
+
+HEADER = ("task", "limit", "steps", "method", "success %", "reward", "cost", "within")
+HEADER += ("cost over training", "AUC", "Q_C / realised", "minutes")
+
+
+def interval(values: np.ndarray, digits: int, scale: float = 1.0) -> str:
+    """Mean and half the width of its 95% interval over the seeds (Student's t)."""
+    known = scale * values[~np.isnan(values)]
+    if len(known) < 2:
+        return f"{known[0]:.{digits}f}" if len(known) else ""
+    half = t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known))
+    return f"{known.mean():.{digits}f} ± {half:.{digits}f}"
+
+
+def rows_of(table: tables.StudyTable) -> list[list[str]]:
+    rows = []
+    for task in table.tasks:
+        for method in table.methods:
+            runs = table.of(method, task)
+            if not runs:
+                continue
+
+            def column(name: str, runs: list[tables.Run] = runs) -> np.ndarray:
+                return np.array([run.row[name] for run in runs])
+
+            limit = runs[0].job.settings["cost_limit"]
+            cost = column("deployed_cost")
+            rows.append(
+                [
+                    *(task, f"{limit:g}", f"{runs[0].job.steps:,}", method),
+                    interval(column("deployed_success"), 1, 100.0),
+                    interval(column("deployed_reward"), 2),
+                    interval(cost, 2),
+                    f"{int((cost <= limit).sum())} of {len(cost)}",
+                    interval(column("cost"), 2),
+                    interval(column("critic_auc"), 2),
+                    interval(column("critic_ratio"), 2),
+                    interval(np.array([run.seconds for run in runs]) / 60, 1),
+                ]
+            )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("study", type=Path, help="folder of the study")
+    rows = rows_of(tables.read(parser.parse_args().study))
+    print("| " + " | ".join(HEADER) + " |")
+    print("|---" * len(HEADER) + "|")
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Altered study folders: the report refuses them with one clear error, or shows the same."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers.alterations import alter, assert_clear
+from safecritic.files import FileError
+from safecritic.report import data, figures, page, tables
+
+KINDS = ("study.json", "summary.json", "evaluation.json", "measures.*", "*.csv", "resources.json")
+
+
+def shown(study: Path, folder: Path) -> str:
+    """Return the page of a study without its search for files, and every table."""
+    content = data.read(study)
+    all_tables = tables.all_tables(content, folder)
+    for table in all_tables:
+        table.write_csv(folder / f"{table.name}.csv")
+        table.write_latex(folder / f"{table.name}.tex")
+    page.write(content, all_tables, figures.all_figures(content), folder / "index.html")
+    cells = [[*table.rows] for table in all_tables]
+    return repr(cells)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_altered_file_is_refused_or_harmless(
+    good_study: Path,
+    tmp_path: Path,
+    outside: Path,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Plotly's own script is the same in every page, and large
+    monkeypatch.setattr(page, "plotly_script", lambda: "")
+    study, folder = tmp_path / "study", tmp_path / "page"
+    folder.mkdir()
+    expected = shown(good_study, folder)
+    outcomes: list[str] = []
+
+    @settings(
+        max_examples=40,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.integers(0, 2**32))
+    def attack(number: int) -> None:
+        rng = random.Random(number)
+        shutil.rmtree(study, ignore_errors=True)
+        shutil.copytree(good_study, study)
+        path = rng.choice(sorted(study.rglob(kind)))
+        done = alter(study, path, rng, outside)
+        try:
+            same = shown(study, folder) == expected
+        except (FileError, ValueError) as error:
+            assert_clear(str(error), done)
+            outcomes.append("refused")
+            return
+        finally:
+            assert outside.read_text() == "precious", done
+        text = (folder / "index.html").read_text()
+        assert "onerror" not in text, done
+        missing = not path.exists()  # a run without it is shown as not finished
+        assert same or missing or "checksum" in done, done
+        outcomes.append("harmless")
+
+    attack()
+    assert outcomes.count("refused") > 10
