@@ -79,6 +79,8 @@ def fill(agent: Any, rows: np.ndarray, seed: int) -> None:
     if hasattr(state, "policy"):
         changed["policy"] = state.policy._replace(mean=weights(state.policy.mean))
     one = jnp.ones((), jnp.float32)
+    if hasattr(state, "multiplier"):
+        changed["multiplier"] = 0.4 * one
     cost = state.units.cost._replace(square=1.7 * one, size=0.9 * one, count=400 * one)
     changed["units"] = state.units._replace(cost=cost)
     if getattr(state, "curvature", None) is not None:

@@ -1,6 +1,5 @@
 """Certificates: the two bounds, their coverage, the choice of a tolerance, and when one is void."""
 
-import json
 import math
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from safecritic.cli import main
 from safecritic.deploy import certificate as certificates
 from safecritic.deploy.certificate import certify, conformal_bound, rate_bound
 from safecritic.deploy.export import prepare, require_valid
+from safecritic.files import read_json
 from safecritic.runtime import load
 
 
@@ -71,7 +71,7 @@ def test_a_certificate_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[st
     words = ["certify", str(tmp_path / "run"), "--episodes", "9", "--confidence", "0.9"]
     assert main([*words, "--choose-tolerance"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    made = json.loads((tmp_path / "run" / "certificate.json").read_text())
+    made = read_json(tmp_path / "run" / "certificate.json")
     assert made["statement"] in text
     on, off, chosen = made["screen_on"], made["screen_off"], made["choice_of_tolerance"]
     assert on["bound"] == max(on["costs"])

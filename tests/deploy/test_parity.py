@@ -42,14 +42,18 @@ def decided_by_a_tie(agent: Any, decision: Any, obs: np.ndarray, left: np.ndarra
     by_cost = network.about["screen"]["choice"] == "cost"
     proposed = agent.values(obs, decision.proposed)["q_cost"] / size
     near = np.abs(proposed - tolerance) < 1e-4
-    worth = [-proposed if by_cost else np.full(n, -np.inf)]
+    price = network.about["screen"]["price"]
+    q_cost, q_reward = [proposed], [agent.values(obs, decision.proposed)["q_reward"]]
     for candidate in network.candidates:
         tried = np.broadcast_to(candidate, (n, spec.action_dim))
         values = agent.values(obs, tried)
-        q = values["q_cost"] / size
-        near |= np.abs(q - tolerance) < 1e-4
-        worth.append(-q if by_cost else np.where(q <= tolerance, values["q_reward"], -np.inf))
-    best = np.sort(worth, axis=0)[-2:]
+        q_cost.append(values["q_cost"] / size)
+        q_reward.append(values["q_reward"])
+        near |= np.abs(q_cost[-1] - tolerance) < 1e-4
+    q, reward = np.stack(q_cost), np.stack(q_reward)
+    within = q <= tolerance
+    priced = np.where(within.any(axis=0), np.where(within, reward, -np.inf), reward - price * q)
+    best = np.sort(-q if by_cost else priced, axis=0)[-2:]
     with np.errstate(invalid="ignore"):
         return near | ~(best[1] - best[0] > 1e-4)
 

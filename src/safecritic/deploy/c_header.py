@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from safecritic import files
 from safecritic.deploy.export import Exported
 from safecritic.runtime.network import NORM_EPSILON, Network
 
@@ -48,8 +49,8 @@ typedef struct {{
 
 {arrays}
 
-static void sc_layer(const float *x, int n, const float *w, const float *b, const float *g, int m,
-                     const float *start, float *out) {{
+static void sc_layer(const float *x, int n, const float *w, const float *b, const float *g,
+                     const float *o, int m, const float *start, float *out) {{
   int i, j;
   for (j = 0; j < m; j++) out[j] = start ? start[j] : 0.0f;
   for (i = 0; i < n; i++) {{
@@ -58,15 +59,15 @@ static void sc_layer(const float *x, int n, const float *w, const float *b, cons
     if (xi == 0.0f) continue; /* half of the hidden units, after a relu */
     for (j = 0; j < m; j++) out[j] += xi * row[j];
   }}
+  if (b) for (j = 0; j < m; j++) out[j] += b[j];
   if (g) {{
     float mean = 0.0f, var = 0.0f;
     for (j = 0; j < m; j++) mean += out[j];
     mean /= (float)m;
     for (j = 0; j < m; j++) {{ out[j] -= mean; var += out[j] * out[j]; }}
     var = sqrtf(var / (float)m + {epsilon}f);
-    for (j = 0; j < m; j++) out[j] = out[j] / var * g[j];
+    for (j = 0; j < m; j++) out[j] = out[j] / var * g[j] + o[j];
   }}
-  if (b) for (j = 0; j < m; j++) out[j] += b[j];
 }}
 
 static void sc_relu(float *x, int n) {{
@@ -132,11 +133,14 @@ class _Writer:
         return name
 
     def layer(self, name: str, layer: dict[str, np.ndarray], key: str = "w") -> str:
-        """Add a layer's arrays; return the arguments `w, b, g, m` of a call."""
+        """Add a layer's arrays; return the arguments `w, b, g, o, m` of a call."""
         w = self.array(f"{name}_{key}", layer[key])
-        b = self.array(f"{name}_b", layer["b"])
-        g = self.array(f"{name}_g", layer["g"]) if "g" in layer else "0"
-        return f"{w}, {b}, {g}, {layer[key].shape[1]}"
+        return f"{w}, {self.rest(name, layer)}, {layer[key].shape[1]}"
+
+    def rest(self, name: str, layer: dict[str, np.ndarray]) -> str:
+        """Add bias, gain and offset of a layer; return the arguments `b, g, o` of a call."""
+        names = [self.array(f"{name}_{k}", layer[k]) if k in layer else "0" for k in "bgo"]
+        return ", ".join(names)
 
 
 def _number(value: Any, digits: int) -> str:
@@ -163,7 +167,7 @@ def _raised(power: float) -> str:
 def write(path: str | Path, exported: Exported) -> Path:
     """Write the header of an exported policy."""
     path = Path(path)
-    path.write_text(source(exported))
+    files.write_text(path, source(exported))
     return path
 
 
@@ -224,10 +228,9 @@ def _actor(w: _Writer, network: Network, body: list[str]) -> None:
     about, source, size = network.about["actor"], "x", network.inputs
     for at, layer in enumerate(network.actor):
         target = "action" if at == len(network.actor) - 1 else ("a" if source != "a" else "b")
-        arguments = w.layer(f"sc_actor_{at}", layer)
-        w_name, b_name, g_name, m = arguments.split(", ")
-        body.append(f"sc_layer({source}, {size}, {w_name}, {b_name}, {g_name}, {m}, 0, {target});")
-        size = int(m)
+        m = layer["w"].shape[1]
+        body.append(f"sc_layer({source}, {size}, {w.layer(f'sc_actor_{at}', layer)}, 0, {target});")
+        size = m
         if target != "action":
             body.append(
                 f"for (i = 0; i < {m}; i++) {target}[i] = tanhf({target}[i]);"
@@ -250,26 +253,24 @@ def _critics(w: _Writer, network: Network, width: int) -> str:
         size = first["seen"].shape[1]
         w.array(f"sc_{name}_seen", first["seen"])
         w.array(f"sc_{name}_done", first["done"])
-        w.array(f"sc_{name}_0_b", first["b"])
-        gain = w.array(f"sc_{name}_0_g", first["g"]) if "g" in first else "0"
+        rest = w.rest(f"sc_{name}_0", first)
         lines = [
             f"static float sc_{name}(const float *first, const float *action, float *hidden) {{",
             f"  float other[{width}], value;",
-            f"  sc_layer(action, {network.action_dim}, sc_{name}_done, sc_{name}_0_b, {gain}, "
-            f"{size}, first, hidden);",
+            f"  sc_layer(action, {network.action_dim}, sc_{name}_done, {rest}, {size}, first, "
+            "hidden);",
             f"  sc_relu(hidden, {size});",
         ]
         for at, layer in enumerate(layers[1:-1], 1):
-            w_name, b_name, g_name, m = w.layer(f"sc_{name}_{at}", layer).split(", ")
+            m = layer["w"].shape[1]
             lines += [
-                f"  sc_layer(hidden, {size}, {w_name}, {b_name}, {g_name}, {m}, 0, other);",
+                f"  sc_layer(hidden, {size}, {w.layer(f'sc_{name}_{at}', layer)}, 0, other);",
                 f"  sc_relu(other, {m});",
                 f"  {{ int i; for (i = 0; i < {m}; i++) hidden[i] = other[i]; }}",
             ]
-            size = int(m)
-        w_name, b_name, _, _ = w.layer(f"sc_{name}_last", layers[-1]).split(", ")
+            size = m
         lines += [
-            f"  sc_layer(hidden, {size}, {w_name}, {b_name}, 0, 1, 0, &value);",
+            f"  sc_layer(hidden, {size}, {w.layer(f'sc_{name}_last', layers[-1])}, 0, &value);",
             "  (void)other;",
             "  return value;",
             "}",
@@ -334,7 +335,7 @@ def _influence(w: _Writer, network: Network, width: int) -> str:
             f"  z = raw[{member}]; slope = {slope};",
             f"  for (i = 0; i < {size - 1}; i++) g[i] = hidden[{member}][i] * slope;",
             f"  g[{size - 1}] = slope;",
-            f"  sc_layer(g, {size}, {name}, 0, 0, {size}, 0, white);",
+            f"  sc_layer(g, {size}, {name}, 0, 0, 0, {size}, 0, white);",
             f"  for (v = 0.0f, i = 0; i < {size}; i++) v += white[i] * white[i];",
             "  sum += v / (1.0f + v);",
         ]
@@ -368,7 +369,7 @@ def _decide(w: _Writer, network: Network, body: list[str]) -> None:
     for member, layers in enumerate(network.safety):
         m = layers[0]["seen"].shape[1]
         body.append(
-            f"sc_layer(seen, {network.inputs}, sc_safety_{member}_seen, 0, 0, {m}, 0, "
+            f"sc_layer(seen, {network.inputs}, sc_safety_{member}_seen, 0, 0, 0, {m}, 0, "
             f"first[{member}]);"
         )
     body.append("q = sc_q_cost(first, action, raw, hidden);")
@@ -397,6 +398,7 @@ def _screen(w: _Writer, network: Network, body: list[str], width: int) -> None:
         body.append("(void)left;")
     assert network.reward is not None
     m = network.reward[0]["seen"].shape[1]
+    price = _number(network.price, 9)
     around = about["candidates"] == "around"
     candidate = f"sc_candidates[t * {network.action_dim} + i]"
     if around:
@@ -405,31 +407,40 @@ def _screen(w: _Writer, network: Network, body: list[str], width: int) -> None:
         "if (screen && q > tolerance) {",
         f"  static float tried_hidden[{members}][{width}], tried_raw[{members}];",
         f"  static float reward_first[{width}], reward_hidden[{width}];",
-        "  float best[SAFECRITIC_ACTION], candidate[SAFECRITIC_ACTION], best_q = q, worth = 0.0f;",
-        "  int t, have = 0;",
+        "  float best[SAFECRITIC_ACTION], candidate[SAFECRITIC_ACTION], best_q = q, worth = -q;",
+        "  int t, have = 0, within = 0;",
         "  out->screened = 1;",
     ]
     if about["choice"] == "reward":
-        body.append(f"  sc_layer(x, {network.inputs}, sc_reward_seen, 0, 0, {m}, 0, reward_first);")
+        body += [
+            f"  sc_layer(x, {network.inputs}, sc_reward_seen, 0, 0, 0, {m}, 0, reward_first);",
+            f"  worth = sc_reward(reward_first, action, reward_hidden) - {price}f * q;",
+        ]
     body += [
         f"  for (t = 0; t < {k}; t++) {{",
         "    float tried_q, value;",
+        "    int inside = 0;",
         f"    for (i = 0; i < SAFECRITIC_ACTION; i++) candidate[i] = {candidate};",
         "    tried_q = sc_q_cost(first, candidate, tried_raw, tried_hidden);",
     ]
     if about["choice"] == "reward":
         body += [
-            "    if (!(tried_q <= tolerance)) continue;",
+            "    inside = tried_q <= tolerance;",
+            "    if (within && !inside) continue;",
             "    value = sc_reward(reward_first, candidate, reward_hidden);",
+            # the first within replaces whatever was best by its price
+            f"    if (!inside) value -= {price}f * tried_q;",
+            "    if ((inside == within) && !(value > worth)) continue;",
+            "    within = inside;",
         ]
     else:
         body += [
             "    value = -tried_q;",
-            "    if (!(tried_q < q)) continue;",
+            "    if (!(value > worth)) continue;",
             "    (void)reward_first; (void)reward_hidden; (void)sc_reward;",
+            "    (void)inside; (void)within;",
         ]
     body += [
-        "    if (have && !(value > worth)) continue;",
         "    have = 1; worth = value; best_q = tried_q;",
         "    for (i = 0; i < SAFECRITIC_ACTION; i++) best[i] = candidate[i];",
         "  }",

@@ -1,8 +1,8 @@
 """Write a policy file: description, arrays, graph, contract and certificate in one zip."""
 
 import hashlib
+import io
 import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors.numpy
 
+from safecritic import files
 from safecritic.deploy import contract as contracts
 from safecritic.deploy import graph
 from safecritic.deploy.network import Arrays, extract
@@ -23,7 +24,6 @@ from safecritic.runtime.file import (
     PARAMETERS,
     Contents,
     parse_arrays,
-    parse_json,
     policy_hash,
 )
 from safecritic.runtime.network import Network
@@ -136,9 +136,10 @@ def prepare_with_certificate(
 
     A tolerance that the certificate chose is exported, unless another one is given.
     """
-    if not file.is_file():
+    try:
+        certificate = files.read_json(file)
+    except FileNotFoundError:
         return prepare(agent, tolerance=tolerance, **options), None, "no certificate (certify)"
-    certificate = parse_json(file.read_bytes(), str(file))
     certified = certificate.get("tolerance") if tolerance is None else tolerance
     exported = prepare(agent, tolerance=certified, **options)
     try:
@@ -166,17 +167,17 @@ def write(path: str | Path, exported: Exported, certificate: dict[str, Any] | No
         members[GRAPH] = exported.graph
     if certificate is not None:
         members[CERTIFICATE] = _json(certificate)
-    files = {
+    listed = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in members.items()
     }
-    manifest = _json({"kind": KIND, "format": FORMAT, "files": files})
+    manifest = _json({"kind": KIND, "format": FORMAT, "files": listed})
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".part")
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, data in {MANIFEST: manifest, **members}.items():
             archive.writestr(zipfile.ZipInfo(name, DATE), data)
-    os.replace(temporary, path)
+    files.write_bytes(path, buffer.getvalue())
     return path
 
 

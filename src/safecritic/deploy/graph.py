@@ -73,6 +73,7 @@ class Builder:
 
     def shift(self, sums: str, layer: dict[str, np.ndarray]) -> str:
         """Return a layer's sums with its bias, normalised if it has a gain."""
+        sums = self.add("Add", sums, self.constant(layer["b"]))
         if "g" in layer:
             mean = self.add("ReduceMean", sums, axes=[-1], keepdims=1)
             sums = self.add("Sub", sums, mean)
@@ -81,7 +82,8 @@ class Builder:
             spread = self.add("Sqrt", self.add("Add", var, self.constant(NORM_EPSILON)))
             sums = self.add("Div", sums, spread)
             sums = self.add("Mul", sums, self.constant(layer["g"]))
-        return self.add("Add", sums, self.constant(layer["b"]))
+            sums = self.add("Add", sums, self.constant(layer["o"]))
+        return sums
 
     def critic(self, layers: list[dict[str, np.ndarray]], sums: str) -> tuple[str, str]:
         """Return raw values (...,) and the last hidden layer from the first layer's sums."""
@@ -321,10 +323,19 @@ def _search(
         first = b.add("MatMul", x, b.constant(network.reward[0]["seen"]))
         q_reward, _ = tried(network.reward, first)
         within = b.add("LessOrEqual", q_others, b.add("Unsqueeze", tolerance, middle))
-        worth = b.add("Where", within, q_reward, b.constant(-np.inf))
+        least = b.add("ReduceMin", q_others, axes=[1], keepdims=1)
+        some = b.add("LessOrEqual", least, b.add("Unsqueeze", tolerance, middle))  # (N, 1)
+        price = b.constant(network.price)
+        priced = b.add("Sub", q_reward, b.add("Mul", q_others, price))
+        kept = b.add("Where", within, q_reward, b.constant(-np.inf))
+        worth = b.add("Where", some, kept, priced)
         best = b.add("ArgMax", worth, axis=1, keepdims=1)
         q_best = b.add("GatherElements", q_others, best, axis=1)
-        helps = b.add("LessOrEqual", q_best, b.add("Unsqueeze", tolerance, middle))
+        share = b.add("MatMul", action, b.constant(network.reward[0]["done"]))
+        own, _ = b.critic(network.reward, b.add("Add", first, share))
+        own = b.add("Unsqueeze", b.add("Sub", own, b.add("Mul", q, price)), middle)
+        better = b.add("Greater", b.add("GatherElements", worth, best, axis=1), own)
+        helps = b.add("Or", some, better)
     helps = b.add("And", helps, b.add("Unsqueeze", screened, middle))  # (N, 1)
     flat = b.add("Squeeze", helps, middle)
 

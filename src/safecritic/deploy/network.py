@@ -5,12 +5,12 @@ it is built like one of ours; `export` compares the result with the agent itself
 """
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
 
 from safecritic.agents import scaling
+from safecritic.agents.cost_critic import NO_BOUND
 from safecritic.critics.screening import Screen, grid
 
 CANDIDATES_SEED = 0  # of candidates that are random in training
@@ -64,13 +64,13 @@ def extract(agent: Any, tolerance: float | None = None) -> tuple[dict[str, Any],
     if safety is not None:
         for member, layers in enumerate(safety):
             _add_layers(arrays, f"safety/{member}", layers)
-        bound = float(np.asarray(state.cost_bound)) / size
+        bound = float(np.asarray(state.cost_bound))
         about["safety"] = {
             "members": len(safety),
             "layers": len(safety[0]),
             "output": config.safety_output,
             "sharpness": float(config.output_sharpness),
-            "bound": bound if math.isfinite(bound) else None,
+            "bound": bound / size if bound < NO_BOUND else None,
             "value": config.safety_value,
         }
     if safety is not None and getattr(state, "curvature", None) is not None:
@@ -84,6 +84,9 @@ def extract(agent: Any, tolerance: float | None = None) -> tuple[dict[str, Any],
         about["reward"] = {"layers": len(reward[0])}
         known = config.units != "measured" or float(state.units.cost.size) > 0
         about["screen"], arrays["screen/candidates"] = _screen(screen, spec.action_dim, known)
+        # of Q_C where nothing is within the tolerance; rounded as the agent rounds it
+        price = np.float32(screen.screen_price) * np.float32(state.multiplier)
+        about["screen"]["price"] = float(price)
     elif tolerance is not None:
         raise ValueError(
             f"{agent.method} has no screen here, so there is no tolerance to set (--tolerance)"

@@ -69,6 +69,7 @@ class Network:
             if not self.safety or self.reward is None:
                 raise ValueError("a screen without critics")
             self.candidates = self._array("screen/candidates", (None, self.action_dim))
+            self.price = np.float32(screen["price"])
         self._split_first_layers()
 
     def _array(self, name: str, shape: tuple[int | None, ...]) -> Array:
@@ -88,6 +89,7 @@ class Network:
             layers.append({"w": w, "b": self._array(f"{name}/{at}/b", (size,))})
             if f"{name}/{at}/g" in self.arrays:
                 layers[-1]["g"] = self._array(f"{name}/{at}/g", (size,))
+                layers[-1]["o"] = self._array(f"{name}/{at}/o", (size,))
         if not layers:
             raise ValueError(f"{name} has no layers")
         return layers
@@ -246,7 +248,12 @@ class Network:
     def _search(
         self, x: Array, firsts: list[Array], action: Array, q: Array, tolerance: Array
     ) -> tuple[Array, Array, Array, list[Array], list[Array], Array]:
-        """Return the best candidate of each row, what the candidates are worth, and if it helps."""
+        """Return the best candidate of each row, what the candidates are worth, and if it helps.
+
+        It is the one of best Q_R within the tolerance; where none is within, of best
+        Q_R - price Q_C, which helps if it is better than the proposed action. With the choice
+        "cost" it is the one of least Q_C.
+        """
         around = self.about["screen"]["candidates"] == "around"
         others = self.candidates
         if around:
@@ -265,10 +272,16 @@ class Network:
             helps = q_others[each, best] < q
         else:
             assert self.reward is not None
-            q_reward, _ = tried(self.reward, x @ self.reward[0]["seen"])
+            first = x @ self.reward[0]["seen"]
+            q_reward, _ = tried(self.reward, first)
             within = q_others <= tolerance[:, None]
-            best = np.argmax(np.where(within, q_reward, -np.inf), axis=-1)
-            helps = within[each, best]
+            helps = within.any(axis=-1)
+            worth = np.where(within, q_reward, -np.inf)
+            if not helps.all():
+                worth = np.where(helps[:, None], worth, q_reward - self.price * q_others)
+                own, _ = critic(self.reward, first + action @ self.reward[0]["done"])
+                helps = helps | (worth.max(axis=-1) > own - self.price * q)
+            best = np.argmax(worth, axis=-1)
         return best, others, q_others, raw, hidden, helps
 
     def own_actions(self, action: Array) -> Array:
@@ -300,11 +313,12 @@ def relu(x: Array) -> Array:
 
 def shift(sums: Array, layer: dict[str, Array]) -> Array:
     """Return a layer's sums with its bias, normalised if it has a gain."""
+    sums = sums + layer["b"]
     if "g" in layer:
         sums = sums - sums.mean(axis=-1, keepdims=True)
         var = (sums * sums).mean(axis=-1, keepdims=True)
-        sums = sums / np.sqrt(var + NORM_EPSILON) * layer["g"]
-    return cast(Array, sums + layer["b"])
+        sums = sums / np.sqrt(var + NORM_EPSILON) * layer["g"] + layer["o"]
+    return cast(Array, sums)
 
 
 def critic(layers: Layers, sums: Array) -> tuple[Array, Array]:
