@@ -15,7 +15,7 @@ OBS = ready.observations("HalfCheetah", 400)
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    agent = ready.make("usc", "HalfCheetah")
+    agent = ready.make("usc", "HalfCheetah", action_repeat=2)
     return agent.export(tmp_path_factory.mktemp("deploy") / "policy.safecritic", onnx=False)
 
 

@@ -275,7 +275,7 @@ class Network:
             first = x @ self.reward[0]["seen"]
             q_reward, _ = tried(self.reward, first)
             within = q_others <= tolerance[:, None]
-            helps = within.any(axis=-1)
+            helps = np.asarray(within.any(axis=-1))
             worth = np.where(within, q_reward, -np.inf)
             if not helps.all():
                 worth = np.where(helps[:, None], worth, q_reward - self.price * q_others)
