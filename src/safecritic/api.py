@@ -15,6 +15,7 @@ environment that reports a cost; see `safecritic.tasks.adapt`, whose declaration
 keyword.
 """
 
+import functools
 import math
 import warnings
 from contextlib import AbstractContextManager, nullcontext
@@ -322,17 +323,15 @@ class Agent:
         state: Any = None,
         episode_start: Any = None,
         deterministic: bool = True,
+        spent: Any = 0.0,
     ) -> tuple[np.ndarray, None]:
         """Return the action for an observation or a batch of them, in the environment's own form.
 
-        Hold it for `config.action_repeat` steps of the environment. The screen is on;
-        `deterministic=False` adds the exploration noise. There is no recurrent state: the second
-        value is always None.
+        Hold it for `config.action_repeat` steps of the environment. The screen is on, for an
+        episode that has cost `spent` so far (one number, or one per observation);
+        `deterministic=False` adds the exploration noise. A batch is one compiled call. There is no
+        recurrent state: the second value is always None.
         """
-        at, policy = self._policies.get(deterministic, (-1, None))
-        if policy is None or at != self.num_timesteps:
-            policy = self.policy(deterministic)
-            self._policies[deterministic] = (self.num_timesteps, policy)
         n = self.training.spec.obs_dim
         raw = observation
         if self.env is not None and isinstance(observation, dict | tuple):
@@ -344,22 +343,74 @@ class Agent:
             bad = np.flatnonzero(~np.isfinite(rows).all(axis=0)).tolist()
             raise ValueError(
                 f"observation must be finite, got NaN or infinity at {bad[:8]}: no action is safe "
-                "for what was not seen; check the sensor or the environment"
+                "for what was not seen; check the sensor or the environment. A deployed policy "
+                "has a fallback for it (agent.export)"
             )
-        actions = np.stack([self._own_action(policy(row)) for row in rows])
+        actions = self.act_on_batch(rows, spent, deterministic)[:, : self.training.spec.action_dim]
         if not np.isfinite(actions).all():
+            row = int(np.flatnonzero(~np.isfinite(actions).all(axis=1))[0])
             raise ValueError(
-                f"the action is not finite for observation {rows[0].tolist()[:8]}: it is too far "
+                f"the action is not finite for observation {rows[row].tolist()[:8]}: it is too far "
                 "from what was seen in training"
             )
+        own = self._own_actions(actions)
         batch = np.size(raw) > n or (np.ndim(raw) == 2 and np.shape(raw)[1] == n)
-        return (actions if batch else actions[0]), None
+        return (own if batch else own[0]), None
 
-    def _own_action(self, action: np.ndarray) -> np.ndarray:
-        """Return an action in [-1, 1]^A in the bounds, shape and type of the environment."""
+    def act_on_batch(
+        self, obs: np.ndarray, spent: Any = 0.0, deterministic: bool = True
+    ) -> np.ndarray:
+        """Return actions in [-1, 1]^A, and Q_C, screened and changed behind them, (N, A + 3).
+
+        One compiled call for adapted observations (N, O), each in an episode that has cost `spent`
+        so far.
+        """
+        at, policy = self._policies.get(deterministic, (-1, None))
+        if policy is None or at != self.num_timesteps:
+            policy = self.policy(deterministic)
+            self._policies[deterministic] = (self.num_timesteps, policy)
+        rows = np.asarray(obs, np.float32)
+        costs = np.broadcast_to(np.asarray(spent, np.float32), (len(rows),))
+        if len(rows) == 1:
+            policy.spent = float(costs[0])
+            return np.concatenate([policy(rows[0]), policy.acting], dtype=np.float32)[None]
+        # to a power of two, so that few sizes are ever compiled
+        more = 2 ** math.ceil(math.log2(len(rows))) - len(rows)
+        padded = np.concatenate([rows, np.repeat(rows[-1:], more, axis=0)])
+        padded_costs = np.concatenate([costs, np.repeat(costs[-1:], more)])
+        key, packed = _batched(policy._act)(policy._state, padded, padded_costs)
+        policy._state = policy._state._replace(key=key)
+        return np.asarray(packed)[: len(rows)]
+
+    def _own_actions(self, actions: np.ndarray) -> np.ndarray:
+        """Return actions (N, A) in [-1, 1] in the bounds, shape and type of the environment."""
         low, high = (np.array(self.environment[end]) for end in ("action_low", "action_high"))
-        own = scale_action(action.astype(np.float64), low.ravel(), high.ravel())
-        return own.reshape(low.shape).astype(self.environment["action_dtype"])
+        own = scale_action(actions.astype(np.float64), low.ravel(), high.ravel())
+        return own.reshape(len(actions), *low.shape).astype(self.environment["action_dtype"])
+
+    def export(
+        self,
+        path: str | Path,
+        *,
+        certificate: dict[str, Any] | None = None,
+        tolerance: float | None = None,
+        fallback: Any = "hold",
+        period: float | None = None,
+        onnx: bool = True,
+    ) -> Path:
+        """Write the deployed policy, its screen and its contract to one file; see docs/deploy.md.
+
+        `safecritic.runtime.load` runs it with NumPy alone. The arguments are those of
+        `safecritic.deploy.export.prepare`; a `certificate` must be for the same parameters.
+        """
+        from safecritic.deploy import export
+
+        prepared = export.prepare(
+            self, tolerance=tolerance, fallback=fallback, period=period, onnx=onnx
+        )
+        if certificate is not None:
+            export.require_valid(certificate, prepared)
+        return export.write(path, prepared, certificate)
 
     def evaluate(
         self,
@@ -596,6 +647,22 @@ def check_steps(further: int, until: int, warm_up: int) -> None:
         raise ValueError(
             f"no update would run: warm-up {warm_up} >= steps {until} (--learning-starts, --steps)"
         )
+
+
+@functools.lru_cache(maxsize=32)
+def _batched(act: Any) -> Any:
+    """Compile `act` of one observation for many at once, each with a random key of its own."""
+    plain = act.__wrapped__  # its compiler options are refused inside another compiled function
+
+    def many(state: Any, obs: jax.Array, spent: jax.Array) -> tuple[jax.Array, jax.Array]:
+        keys = jax.random.split(state.key, len(obs) + 1)
+
+        def one(key: jax.Array, row: jax.Array, cost: jax.Array) -> jax.Array:
+            return plain(state._replace(key=key), row, cost)[1]
+
+        return keys[0], jax.vmap(one)(keys[1:], obs, spent)
+
+    return jax.jit(many)
 
 
 def _counted(number: int, noun: str) -> str:

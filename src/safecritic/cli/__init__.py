@@ -11,6 +11,8 @@ from safecritic.cli.errors import FAILED, INTERRUPTED, USAGE, UsageError
 COMMANDS = {  # each a function of `commands`
     "train": "Train a method on a task, or resume a run.",
     "evaluate": "Evaluate a trained policy without exploration, its screen on.",
+    "export": "Write the policy, its screen and its contract to one file that a robot can run.",
+    "certify": "Bound what the next episode of a trained policy costs, from fresh episodes.",
     "show": "Film episodes of a trained policy and plot its learning curves.",
     "study": "Run methods x tasks x seeds from a TOML file; run again to resume.",
     "report": "Build a page of tables and figures of a study, finished or not.",
@@ -23,6 +25,8 @@ EXAMPLES = """\
   safecritic train --resume runs/usc-CarGoal1-seed0
   safecritic evaluate runs/usc-CarGoal1-seed0 --episodes 10
   safecritic show runs/usc-CarGoal1-seed0
+  safecritic certify runs/usc-CarGoal1-seed0 --episodes 99
+  safecritic export runs/usc-CarGoal1-seed0 --out policy.safecritic
   safecritic study quick.toml
   safecritic report studies/quick
 """

@@ -6,6 +6,7 @@ The library is imported within the commands: `tasks` and `methods` need no JAX.
 import os
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,60 @@ def evaluate(arguments: list[str]) -> int:
         picture = target.with_name(f"{target.stem}.png")
         figure = draw_critic(evaluation, agent.config.gamma, title, picture)
     print(f"written to {target}" + (f" and {figure}" if figure else ""))
+    return 0
+
+
+def export(arguments: list[str]) -> int:
+    """Write the deployed policy of a run to one file."""
+    chosen = options.parse(options.Export, "export", arguments)
+    from safecritic.api import Agent
+    from safecritic.deploy import c_header
+    from safecritic.deploy.export import prepare_with_certificate, write
+
+    target = chosen.out or chosen.run / "policy.safecritic"
+    with explained():
+        fallback: Any = chosen.fallback
+        with suppress(ValueError):  # no numbers: the contract says what it must be
+            fallback = [float(word) for word in chosen.fallback.split(",")]
+        agent = Agent.load(chosen.run)
+        exported, certificate, note = prepare_with_certificate(
+            agent,
+            chosen.run / "certificate.json",
+            tolerance=chosen.tolerance,
+            fallback=fallback,
+            period=chosen.period,
+            onnx=not chosen.no_onnx,
+        )
+        write(target, exported, certificate)
+        if chosen.c is not None:
+            c_header.write(chosen.c, exported)
+    printing.print_export(exported.contract, exported.difference)
+    print(note)
+    print(f"written to {target}" + (f" and {chosen.c}" if chosen.c is not None else ""))
+    return 0
+
+
+def certify(arguments: list[str]) -> int:
+    """Certify what the next episode of a trained policy may cost."""
+    chosen = options.parse(options.Certify, "certify", arguments)
+    from safecritic.api import Agent
+    from safecritic.deploy.certificate import certify
+    from safecritic.run.folder import write_json
+
+    with explained(), printing.progress("episodes") as advance:
+        certificate = certify(
+            Agent.load(chosen.run),
+            episodes=chosen.episodes,
+            confidence=chosen.confidence,
+            seed=chosen.seed,
+            tolerance=chosen.tolerance,
+            choose_tolerance=chosen.choose_tolerance,
+            advance=advance,
+        )
+    target = chosen.out or chosen.run / "certificate.json"
+    write_json(target, certificate)
+    printing.print_certificate(certificate)
+    print(f"written to {target}; `safecritic export {shlex.quote(str(chosen.run))}` includes it")
     return 0
 
 

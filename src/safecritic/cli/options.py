@@ -54,6 +54,9 @@ ENV = arg(
     "seconds and described",
     help_behavior_hint="(optional)",
 )
+TOLERANCE = optional("NUMBER", "the screen's, instead of the one it was trained with")
+PERIOD = optional("SECONDS", "of a control step; without it what the environment says")
+C_HEADER = optional("FILE", "write the same policy as a plain C header too")
 COST_KEY = optional("NAME", "key of the cost in info; without it `cost`")
 SUCCESS_KEY = optional("NAME", "key of success in info; a step without it is no success")
 CLOSENESS = optional(
@@ -124,6 +127,28 @@ class Evaluate:
     json: Annotated[Path | None, default("RUN/evaluation.json")] = None  # file of the results
     state: State = "checkpoint"
     trust_env: Flag = False  # import the environment that the folder names; only folders of yours
+
+
+@dataclass
+class Export:
+    run: Annotated[Path, Positional, RUN]
+    out: Annotated[Path | None, default("RUN/policy.safecritic")] = None  # file of the policy
+    tolerance: Annotated[float | None, TOLERANCE] = None
+    fallback: str = "hold"  # answers bad input: hold, zero, or an action such as 0,-0.5
+    period: Annotated[float | None, PERIOD] = None
+    c: Annotated[Path | None, C_HEADER] = None
+    no_onnx: Flag = False  # leave the ONNX graph out
+
+
+@dataclass
+class Certify:
+    run: Annotated[Path, Positional, RUN]
+    episodes: int = 99  # fresh episodes with the screen on, and as many with it off
+    confidence: float = 0.95  # of both bounds
+    seed: int = 1_000_000  # episode i starts from this seed + i
+    tolerance: Annotated[float | None, TOLERANCE] = None
+    choose_tolerance: Flag = False  # the largest whose bound is within the limit
+    out: Annotated[Path | None, default("RUN/certificate.json")] = None  # file of the certificate
 
 
 @dataclass

@@ -121,6 +121,51 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
     print_table(("safety critic on these episodes", ""), rows)
 
 
+def print_export(contract: dict[str, Any], difference: float) -> None:
+    """Print what was exported, in the words of its contract."""
+    network, answers = contract["network"], contract["on_bad_input"]
+    screen, period = network["screen"], contract["period"]
+    rows = [
+        ("policy", f"{contract['method']} on {contract['task']}, {contract['steps']:,} steps"),
+        ("hash", contract["policy_sha256"][:12]),
+        ("observation", f"{len(contract['observation']['names'])} numbers, raw"),
+        ("action", f"{len(contract['action']['names'])} numbers, the environment's own unit"),
+        ("period", "-" if period is None else f"{period:g} s, held {contract['action_repeat']}x"),
+        ("limit", f"{contract['cost_limit']:g}"),
+        ("screen", "none" if screen is None else f"tolerance {screen['tolerance']:g}"),
+        ("bad input", f"fallback {answers['fallback']}"),
+        ("difference", f"{difference:.1e} from the agent's own actions"),
+    ]
+    print_table(("", ""), rows)
+
+
+def print_certificate(certificate: dict[str, Any]) -> None:
+    """Print a certificate: its numbers with the screen on and off, and what can be signed."""
+    chosen = certificate["choice_of_tolerance"]
+    if chosen is not None:
+        tried = [(f"{x['tolerance']:g}", number(x["bound"]), number(x["reward"])) for x in
+                 chosen["tried"]]  # fmt: skip
+        print_table(("tolerance", "bound", "reward"), tried, "on the calibration episodes")
+        print(f"chosen: {chosen['tolerance']:g}" + ("" if chosen["within_limit"] else
+              "; no bound is within the limit, this is the lowest"))  # fmt: skip
+    rows = [
+        (
+            name,
+            number(made["bound"]),
+            f"{made['above']} of {certificate['episodes']}",
+            f"{100 * made['rate_bound']:.1f}%",
+            number(made["mean_cost"]),
+            number(made["mean_reward"]),
+        )
+        for name, made in (("on", certificate["screen_on"]), ("off", certificate["screen_off"]))
+        if made is not None
+    ]
+    header = ("screen", "next cost at most", "above the limit", "rate at most", "mean", "reward")
+    title = f"{certificate['episodes']} fresh episodes, confidence {certificate['confidence']:g}, "
+    print_table(header, rows, f"{title}limit {certificate['cost_limit']:g}")
+    print(certificate["statement"])
+
+
 # Studies
 
 

@@ -17,3 +17,5 @@ __all__ = [
     "register",
     "register_with_gymnasium",
 ]
+
+register_with_gymnasium()

@@ -1,0 +1,101 @@
+"""How long a decision takes on one thread: NumPy, ONNX Runtime, and `agent.predict` beside them.
+
+    python benchmarks/latency.py                    # 100,000 calls each, two layers of 256
+    python benchmarks/latency.py --calls 2000       # a quick look
+
+The screen is on and searches in every call (a tolerance below 0), the dearest case. p99 must be
+at most 0.3 ms on a quiet machine.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"  # before NumPy is imported
+
+import numpy as np  # noqa: E402
+
+TARGET = 0.3e-3  # s, p99
+
+
+def measure(call: Callable[[np.ndarray], Any], rows: np.ndarray, calls: int) -> np.ndarray:
+    """Return the seconds of each call, on rows in turn."""
+    times = np.empty(calls)
+    for at in range(calls):
+        row = rows[at % len(rows)]
+        start = time.perf_counter()
+        call(row)
+        times[at] = time.perf_counter() - start
+    return times
+
+
+def observations(env: Any, number: int) -> np.ndarray:
+    """Return observations of random steps."""
+    rng = np.random.default_rng(0)
+    rows, obs = [], env.reset(seed=0)[0]
+    while len(rows) < number:
+        rows.append(np.asarray(obs, np.float32))
+        obs, _, terminated, truncated, _ = env.step(rng.uniform(-1, 1, env.action_space.shape))
+        if terminated or truncated:
+            obs = env.reset()[0]
+    return np.stack(rows)
+
+
+def prepare(task: str, hidden: tuple[int, ...], folder: Path) -> tuple[Any, Path, np.ndarray]:
+    """Return an agent as it starts, its file, and observations of its task."""
+    import jax.numpy as jnp
+
+    from safecritic import USC
+    from safecritic.agents import scaling
+
+    agent = USC(task, hidden=hidden, tolerance=-1.0, tolerance_in="cost")
+    rows = observations(agent.env, 500)
+    device = agent.training.device
+    one = jnp.ones((), jnp.float32)
+    cost = device.agent.units.cost._replace(size=one, square=one)
+    state = device.agent._replace(
+        units=device.agent.units._replace(cost=cost),
+        scaler=scaling.scaler_update_many(device.agent.scaler, jnp.asarray(rows), agent.config),
+    )
+    agent.training.device = device._replace(agent=state)
+    return agent, agent.export(folder / "policy.safecritic"), rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--predict-calls", type=int, default=2_000)
+    parser.add_argument("--task", default="CarGoal1")
+    parser.add_argument("--hidden", type=int, nargs="+", default=[256, 256])
+    chosen = parser.parse_args()
+    from safecritic.runtime import load
+
+    with tempfile.TemporaryDirectory() as folder:
+        agent, path, rows = prepare(chosen.task, tuple(chosen.hidden), Path(folder))
+        contestants: dict[str, tuple[Callable[[np.ndarray], Any], int]] = {}
+        for engine in ("numpy", "onnx"):
+            policy = load(path, engine=engine, clock=None)
+            policy.action_repeat = 1  # decide in every call
+            contestants[engine] = (policy, chosen.calls)
+        contestants["agent.predict"] = (agent.predict, chosen.predict_calls)
+        print(f"usc on {chosen.task}, hidden {tuple(chosen.hidden)}, screen searching in each call")
+        print(f"{'':<15}{'calls':>9}{'p50 ms':>9}{'p99 ms':>9}{'worst ms':>10}")
+        for name, (call, calls) in contestants.items():
+            measure(call, rows, min(calls, 200))  # warm
+            times = 1e3 * measure(call, rows, calls)
+            counts = getattr(call, "counts", {"calls": 0, "screened": 0})
+            assert counts["screened"] == counts["calls"], "a call that searched nothing"
+            p50, p99 = np.quantile(times, [0.5, 0.99])
+            print(f"{name:<15}{calls:>9,}{p50:>9.3f}{p99:>9.3f}{times.max():>10.3f}")
+            if name != "agent.predict":
+                word = "holds  " if p99 <= 1e3 * TARGET else "misses "
+                print(f"{word} {name}: p99 {p99:.3f} ms (<= {1e3 * TARGET:g})")
+
+
+if __name__ == "__main__":
+    main()

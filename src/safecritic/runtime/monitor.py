@@ -1,0 +1,176 @@
+"""Watch a policy in operation: what it expects, what it does not know, how fast it answers.
+
+    policy = Monitor(load("policy.safecritic"), log="operation.jsonl")
+    action = policy(observation)     # as the policy itself; one line per second in the terminal
+
+A threshold that is exceeded lets the fallback answer instead of the policy.
+"""
+
+import json
+import math
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+
+from .network import Decision
+from .policy import Policy
+
+
+class Threshold(NamedTuple):
+    """Largest allowed values; None allows anything."""
+
+    q_cost: float | None = None  # of the action about to be taken
+    influence: float | None = None  # of the same: near 1 if unlike the training data
+    cost: float | None = None  # of the episode so far
+    latency: float | None = None  # s, of the decision before
+
+
+class Monitor:
+    """A policy with a rolling view of its last decisions; call it as the policy.
+
+    Args:
+        policy: the policy.
+        every: seconds between two lines.
+        window: decisions in the rolling view.
+        stream: where the lines go, by default stderr; None for none.
+        log: file, or path of one, for a line of JSON each.
+        threshold: values beyond which the fallback answers.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        every: float = 1.0,
+        window: int = 200,
+        stream: TextIO | None = sys.stderr,
+        log: TextIO | str | Path | None = None,
+        threshold: Threshold | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.policy, self.every, self.stream, self.clock = policy, every, stream, clock
+        self.threshold = threshold or Threshold()
+        self._opened = isinstance(log, str | Path)
+        self._log: TextIO | None = open(log, "a") if isinstance(log, str | Path) else log  # noqa: SIM115
+        self._rows: deque[tuple[float, float, bool, bool]] = deque(maxlen=window)
+        self._latency: deque[float] = deque(maxlen=window)
+        self._known = policy.contract.get("training", {}).get("influence")
+        self._start = self._last = clock()
+        self._before: Counter[str] = Counter(policy.counts)
+        self._made = 0  # decisions of the network
+        policy.veto = self._see
+
+    def __call__(self, observation: Any) -> np.ndarray:
+        """Return the action of this control step: the policy's, or the fallback's."""
+        before = self._made
+        start = self.clock()
+        action = self.policy(observation)
+        now = self.clock()
+        if self._made > before:
+            self._latency.append(now - start)
+        if now - self._last >= self.every:
+            self._last = now
+            self.write()
+        return action
+
+    def spend(self, cost: float) -> None:
+        """Add the cost of a control step."""
+        self.policy.spend(cost)
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self.policy.reset()
+
+    def close(self) -> None:
+        """Write the last line and close a log that was opened here."""
+        self.write()
+        if self._opened and self._log is not None:
+            self._log.close()
+
+    def _see(self, new: Decision) -> str:
+        """Add a decision to the view; return the threshold that it exceeds, or nothing."""
+        self._made += 1
+        self._rows.append((new.q_cost, new.influence, new.screened, new.changed))
+        values = {
+            "q_cost": new.q_cost,
+            "influence": new.influence,
+            "cost": self.policy.spent,
+            "latency": self._latency[-1] if self._latency else 0.0,
+        }
+        for name, value in values.items():
+            most = getattr(self.threshold, name)
+            if most is not None and value > most:
+                return f"{name} {value:.4g} above {most:g}"
+        return ""
+
+    def unfamiliar(self, influence: float) -> float:
+        """Return the share of the training data whose influence was lower; NaN if unknown."""
+        if self._known is None or math.isnan(influence):
+            return math.nan
+        return float(np.interp(influence, self._known["values"], self._known["shares"]))
+
+    def view(self) -> dict[str, Any]:
+        """Return the rolling view; a number that does not exist is None."""
+        q, u, screened, changed = np.array(self._rows or [(math.nan,) * 4], float).T
+        latency = np.array(self._latency or [math.nan])
+        counts = self.policy.counts - self._before
+        view = {
+            "time": self.clock() - self._start,
+            "calls": counts["calls"],
+            "decisions": counts["decisions"],
+            "q_cost": q[-1],
+            "q_cost_mean": q.mean(),
+            "influence": u[-1],
+            "influence_high": u.max(),
+            "unfamiliar": self.unfamiliar(float(u.max())),
+            "screened": screened.mean(),
+            "changed": changed.mean(),
+            "cost": self.policy.spent,
+            "left": self.policy.left,
+            "latency_p50": np.quantile(latency, 0.5),
+            "latency_p99": np.quantile(latency, 0.99),
+            "latency_max": latency.max(),
+            "faults": counts["faults"],
+        }
+        return {
+            name: None if isinstance(x, float) and not math.isfinite(x) else _plain(x)
+            for name, x in view.items()
+        }
+
+    def line(self) -> str:
+        """Return the rolling view as one line."""
+        view = self.view()
+
+        def shown(name: str, form: str, factor: float = 1.0) -> str:
+            return "-" if view[name] is None else format(factor * view[name], form)
+
+        text = (
+            f"{shown('time', '8.1f')} s  cost {shown('cost', '.2f')} of {self.policy.limit:g}"
+            f"  Q_C {shown('q_cost', '.3f')}  u {shown('influence', '.3f')}"
+            f"  screened {shown('screened', '.0%')}"
+            f"  {shown('latency_p50', '.2f', 1e3)} ms (worst {shown('latency_max', '.2f', 1e3)})"
+            f"  faults {view['faults']}"
+        )
+        seen = view["unfamiliar"]
+        if seen is not None and seen >= 0.999:
+            text += "  I have not seen this: u above 99.9% of training"
+        return text
+
+    def write(self) -> None:
+        """Write the view now, to the terminal and to the log."""
+        if self.stream is not None:
+            print(self.line(), file=self.stream, flush=True)
+        if self._log is not None:
+            self._log.write(json.dumps(self.view(), allow_nan=False) + "\n")
+            self._log.flush()
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy as Python's."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,349 @@
+"""The runtime: light, checked input, the budget, held actions, fallbacks, refused files."""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import safecritic.runtime
+from deploy import ready
+from safecritic.runtime import FaultWarning, Policy, PolicyFileError, load
+from safecritic.runtime.file import policy_hash
+
+GOOD = np.zeros(17)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy of HalfCheetah, whose decisions are held for 2 steps."""
+    agent = ready.make("usc", "HalfCheetah", action_repeat=2)
+    return agent.export(tmp_path_factory.mktemp("deploy") / "policy.safecritic")
+
+
+@pytest.fixture
+def policy(path: Path) -> Policy:
+    return load(path, clock=None, on_fault=lambda *_: None)
+
+
+LIGHT = """
+import sys
+from {module} import load
+policy = load(sys.argv[1])
+action = policy([0.0] * 17)
+assert action.shape == (6,) and (abs(action) <= 1.0).all()
+heavy = ("jax", "gymnasium", "mujoco", "scipy", "onnx", "onnxruntime", "safetensors", "matplotlib")
+print([name for name in heavy if name in sys.modules])
+"""
+
+
+def test_nothing_heavy_is_imported(path: Path) -> None:
+    script = LIGHT.format(module="safecritic.runtime")
+    run = [sys.executable, "-c", script, str(path)]
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_folder_alone_runs_a_policy(path: Path, tmp_path: Path) -> None:
+    """Copied to a machine that has NumPy and nothing of this package."""
+    shutil.copytree(Path(safecritic.runtime.__file__).parent, tmp_path / "robot_policy")
+    run = [sys.executable, "-c", LIGHT.format(module="robot_policy"), str(path)]
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    out = subprocess.run(run, capture_output=True, text=True, check=True, env=environ)
+    assert out.stdout == "[]\n"
+
+
+def test_gymnasium_learns_of_the_tasks_whichever_is_imported_first() -> None:
+    for words in ("safecritic, gymnasium", "gymnasium, safecritic"):
+        script = f"import {words}; gymnasium.spec('safecritic/CarGoal1-v0')"
+        subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_decision_is_held_and_counted(path: Path) -> None:
+    # the screen would take the same candidate in different states
+    policy = load(path, clock=None, screen=False)
+    assert policy.action_repeat == 2
+    rng = np.random.default_rng(0)
+    rows = 0.1 * rng.standard_normal((6, 17))
+    actions = [policy(row) for row in rows]
+    for first, second in ((0, 1), (2, 3), (4, 5)):
+        np.testing.assert_array_equal(actions[first], actions[second])
+    assert np.abs(actions[0] - actions[2]).max() > 1e-4
+    assert [policy.counts[name] for name in ("calls", "decisions", "held")] == [6, 3, 3]
+    np.testing.assert_allclose(policy.batch(rows[::2]).action, actions[::2], atol=1e-6)
+
+
+def test_the_budget_is_kept(policy: Policy) -> None:
+    policy.spend(0.04)
+    policy.spend(0.05)
+    assert policy.left == pytest.approx(0.01)
+    full, spent = policy.batch(GOOD[None]), policy.batch(GOOD[None], spent=1.0)
+    assert full.q_cost.shape == spent.q_cost.shape == (1,)
+    policy.reset()
+    assert (policy.spent, policy.left) == (0.0, policy.limit)
+    for bad in (math.nan, math.inf, -1.0, "much"):
+        policy.reset()
+        policy.spend(bad)  # type: ignore[arg-type]
+        assert policy.left == 0.0
+    assert policy.counts["bad cost"] == 4
+
+
+BAD: dict[str, Any] = {
+    "no observation": None,
+    "wrong shape": np.zeros(16),
+    "not finite": np.array([*[0.0] * 16, np.nan]),
+    "out of range": np.array([*[0.0] * 16, 1e9]),
+}
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_a_bad_observation_is_answered_by_the_fallback(path: Path, reason: str) -> None:
+    told: list[tuple[str, str]] = []
+
+    def tell(fault: str, detail: str) -> None:
+        told.append((fault, detail))
+
+    held = load(path, clock=None, on_fault=tell)
+    before = held(GOOD)
+    np.testing.assert_array_equal(held(BAD[reason]), before)
+    assert held.last.fault == reason
+    assert held.counts[reason] == held.counts["faults"] == 1
+    assert [fault for fault, _ in told] == [reason]
+    zero = load(path, clock=None, fallback="zero", on_fault=tell)
+    zero(GOOD)
+    np.testing.assert_array_equal(zero(BAD[reason]), np.zeros(6))
+    given = load(path, clock=None, fallback=[0.5] * 6, on_fault=tell)
+    np.testing.assert_array_equal(given(BAD[reason]), np.full(6, 0.5, np.float32))
+    made = load(path, clock=None, fallback=lambda p, fault: [len(fault)] * 6, on_fault=tell)
+    np.testing.assert_array_equal(made(BAD[reason]), np.ones(6))  # within the bounds
+
+
+def test_infinity_and_a_word_are_no_observations(policy: Policy) -> None:
+    for bad in (np.full(17, np.inf), [np.inf, -np.inf, *[0.0] * 15], "left", {"speed": 1.0}, 3.0):
+        assert np.isfinite(policy(bad)).all()
+    assert policy.counts["not finite"] == 2
+    assert policy.counts["wrong shape"] == 3
+
+
+def test_holding_ends(policy: Policy) -> None:
+    before = policy(GOOD)
+    most = policy.contract["on_bad_input"]["hold_at_most"]
+    assert most == 10
+    actions = [policy(None) for _ in range(most + 2)]
+    assert all((action == before).all() for action in actions[:most])
+    assert not np.abs(actions[most:]).any()
+
+
+@pytest.mark.parametrize("answer", [[np.nan] * 6, [1.0], "now", None])
+def test_a_fallback_that_fails_is_zero(path: Path, answer: Any) -> None:
+    policy = load(path, clock=None, fallback=lambda *_: answer, on_fault=lambda *_: None)
+    np.testing.assert_array_equal(policy(None), np.zeros(6))
+    assert policy.counts["fallback failed"] == 1
+
+
+def test_a_fallback_that_is_none_is_refused_at_once(path: Path) -> None:
+    for bad in ("stop", [1.0], [np.nan] * 6):
+        with pytest.raises(ValueError, match="fallback"):
+            load(path, fallback=bad)
+
+
+def test_a_late_call_is_answered_by_the_fallback(path: Path) -> None:
+    now = [0.0]
+    policy = load(path, clock=lambda: now[0], fallback="zero", on_fault=lambda *_: None)
+    period = policy.contract["period"]
+    assert period == pytest.approx(0.05)
+    for wait, late in ((0.0, 0), (period, 0), (1.9 * period, 0), (2.1 * period, 1), (period, 1)):
+        now[0] += wait
+        action = policy(GOOD)
+        assert policy.counts["late"] == late
+        assert np.any(action) != (policy.last.fault == "late")
+    now[0] += 100.0
+    policy.reset()
+    policy(GOOD)
+    assert policy.counts["late"] == 1
+
+
+def test_the_first_fault_of_a_reason_is_a_warning(path: Path) -> None:
+    policy = load(path, clock=None)
+    with pytest.warns(FaultWarning, match=r"not finite: ffoot velocity \(number 16\) is nan"):
+        policy(BAD["not finite"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        policy(BAD["not finite"])
+
+
+def test_bad_rows_of_a_batch_get_the_fallback(policy: Policy) -> None:
+    rows = np.stack([GOOD, BAD["not finite"], BAD["out of range"], GOOD])
+    made = policy.batch(rows)
+    assert made.fault.tolist() == [None, "not finite", "out of range", None]
+    assert np.isfinite(made.action).all()
+    np.testing.assert_array_equal(made.action[0], made.action[3])
+    np.testing.assert_array_equal(made.action[1], np.zeros(6))
+    with pytest.raises(ValueError, match=r"shape \(N, 17\), got \(17,\)"):
+        policy.batch(GOOD)
+
+
+def test_an_engine_that_fails_is_a_fault(policy: Policy) -> None:
+    policy._decide = lambda *_: 1 / 0
+    np.testing.assert_array_equal(policy(GOOD), np.zeros(6))
+    assert policy.counts["engine failed"] == 1
+
+
+def test_the_screen_can_be_switched_off(path: Path) -> None:
+    obs = ready.observations("HalfCheetah", 400)
+    for engine in ("numpy", "onnx"):
+        on, off = (
+            load(path, engine=engine, clock=None, screen=x).batch(obs) for x in (True, False)
+        )
+        assert on.changed.any()
+        assert not off.screened.any()
+        np.testing.assert_allclose(off.unit_action, on.proposed, atol=1e-6)
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_a_damaged_file_is_refused(path: Path, tmp_path: Path) -> None:
+    data = path.read_bytes()
+    rng = np.random.default_rng(0)
+    damaged = tmp_path / "damaged.safecritic"
+    refused = 0
+    for place in rng.integers(0, len(data), 200):
+        changed = bytearray(data)
+        changed[place] ^= 1 << int(rng.integers(8))
+        damaged.write_bytes(changed)
+        try:
+            policy = load(damaged, clock=None)
+        except PolicyFileError:
+            refused += 1
+        else:  # a bit of the zip that means nothing, such as a date
+            np.testing.assert_array_equal(policy(GOOD), load(path)(GOOD))
+    assert refused > 150
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_file_is_refused(path: Path, share: float, tmp_path: Path) -> None:
+    data = path.read_bytes()
+    short = tmp_path / "short.safecritic"
+    short.write_bytes(data[: int(share * len(data))])
+    with pytest.raises(PolicyFileError, match="is not a policy file, or is damaged"):
+        load(short)
+
+
+def rewritten(path: Path, target: Path, changes: dict[str, Any]) -> Path:
+    """Write a policy file with other members and a manifest that fits them."""
+    import hashlib
+
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members.update(changes)
+    members.pop("manifest.json")
+    files = {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in members.items()
+    }
+    manifest = {"kind": "safecritic policy", "format": 1, "files": files}
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("manifest.json", json.dumps(manifest))
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return target
+
+
+def test_foreign_files_are_refused(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.zip"
+    with zipfile.ZipFile(other, "w") as archive:
+        archive.writestr("data.pkl", b"cos\nsystem\n(S'touch /tmp/run'\ntR.")
+    with pytest.raises(PolicyFileError, match=r"no policy file: expected .*contract\.json"):
+        load(other)
+    with pytest.raises(PolicyFileError, match="does not hold the members"):
+        load(rewritten(path, tmp_path / "more.safecritic", {"setup.py": b"print(1)"}))
+    contract = load(path).contract
+    contract["network"]["cost_limit"] = 1e9
+    changed = {"contract.json": json.dumps(contract).encode()}
+    limit = rewritten(path, tmp_path / "limit.safecritic", changed)
+    with pytest.raises(PolicyFileError, match="was altered"):
+        load(limit)
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nowhere.safecritic")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"observation": 16}, "does not fit its parameters"),
+        ({"actor": {"layers": 9}}, "describes no policy that this version can run"),
+        ({"screen": {}}, "describes no policy that this version can run"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_refused(
+    path: Path, change: Any, reason: str, tmp_path: Path
+) -> None:
+    contract = load(path).contract
+    contract["network"].update(change)
+    with zipfile.ZipFile(path) as archive:
+        blob = archive.read("parameters.safetensors")
+    contract["policy_sha256"] = policy_hash(blob, contract["network"])
+    target = rewritten(
+        path, tmp_path / "x.safecritic", {"contract.json": json.dumps(contract).encode()}
+    )
+    with pytest.raises(PolicyFileError, match=reason):
+        load(target)(GOOD)
+
+
+def test_the_same_policy_gives_the_same_bytes(path: Path, tmp_path: Path) -> None:
+    again = ready.make("usc", "HalfCheetah", action_repeat=2).export(tmp_path / "again.safecritic")
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_the_contract_says_what_goes_in_and_out(path: Path) -> None:
+    contract = load(path).contract
+    observation, action = contract["observation"], contract["action"]
+    assert len(observation["names"]) == len(set(observation["names"])) == 17
+    assert (observation["names"][8], observation["units"][8]) == ("torso velocity x", "m/s")
+    assert (action["names"][0], action["units"][0]) == ("bthigh torque", "120 N m")
+    assert (action["low"], action["high"]) == ([-1.0] * 6, [1.0] * 6)
+    assert (contract["period"], contract["action_repeat"], contract["cost_limit"]) == (0.05, 2, 0.1)
+    assert contract["versions"]["safecritic"]
+    assert contract["training"]["influence"]["shares"][-1] == 1.0
+
+
+@pytest.mark.parametrize("task", ["CarGoal1", "CarButton1", "FetchReach"])
+def test_every_number_of_our_tasks_has_a_name(task: str) -> None:
+    from safecritic.deploy.names import names_of
+    from safecritic.tasks import make
+
+    env = make(task)
+    observation, action = names_of(env, env)
+    assert len(set(observation.names)) == len(observation.units) == env.observation_space.shape[0]
+    assert len(set(action.names)) == len(action.units) == env.action_space.shape[0]
+
+
+def test_an_environment_of_its_own_form(tmp_path: Path) -> None:
+    """Observations in a dict, actions in a box of its own, float64."""
+    from probes import Wide
+    from safecritic import DDPG
+
+    env = Wide()
+    agent = DDPG(env, hidden=(8,), batch_size=8, learning_starts=5, buffer_size=50)
+    path = agent.export(tmp_path / "wide.safecritic", onnx=False, fallback=[1.0, 2.0])
+    policy = load(path, clock=None, on_fault=lambda *_: None)
+    obs, _ = env.reset(seed=0)
+    action = policy(obs)
+    assert Wide.action_space.contains(action)
+    np.testing.assert_allclose(action, agent.predict(obs)[0], atol=1e-5)
+    assert policy.contract["observation"]["names"] == ["a[0]", "a[1]", "b"]
+    np.testing.assert_array_equal(policy(None), [1.0, 2.0])
+    with pytest.raises(PolicyFileError, match="no ONNX graph"):
+        load(path, engine="onnx")
+    with pytest.raises(ValueError, match=r"'hold', 'zero' or 2 finite numbers .* got 'stop'"):
+        agent.export(path, fallback="stop")
+    with pytest.raises(ValueError, match="has no screen here"):
+        agent.export(path, tolerance=0.5)
