@@ -171,7 +171,13 @@ def assert_same_actions(run, factors):
         assert (after.reward, after.cost) == (before.reward * reward, before.cost * cost)
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+QUICK = {"ddpg", "cpo", "usc"}  # the others are mixes of their parts
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in methods.METHODS],
+)
 def test_scaled_rewards_and_costs_give_the_same_actions(name):
     """To the bit, with learning and several ends of episodes."""
     changes = CPO_SMALL if methods.get(name).on_policy else SMALL

@@ -15,6 +15,8 @@ from safecritic.deploy import c_header
 from safecritic.deploy.export import prepare
 from safecritic.runtime import Policy
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COMPILERS = [
     pytest.param(words, marks=pytest.mark.skipif(shutil.which(words[0]) is None, reason="absent"))

@@ -12,6 +12,8 @@ from safecritic.methods import METHODS
 from safecritic.runtime import load
 from safecritic.tasks import TASKS
 
+pytestmark = pytest.mark.slow
+
 CLOSE = 1e-5
 # every method once, and the method with all parts on every task
 PAIRS = [(method, "CarGoal1") for method in METHODS]

@@ -28,6 +28,7 @@ def measures_of(run: Path) -> dict[str, Any]:
     return {name: x for name, x in content.items() if not name.endswith("sha256")}
 
 
+@pytest.mark.slow
 def test_measures_of_a_run(finished: Path) -> None:
     run = finished / "runs" / "usc-CarGoal1-seed0"
     numbers = measures_of(run)

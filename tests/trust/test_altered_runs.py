@@ -17,6 +17,8 @@ from safecritic.files import FileError
 from safecritic.run.folder import read_episodes
 from safecritic.run.loop import Intervals
 
+pytestmark = pytest.mark.slow
+
 OBSERVATION = np.linspace(-0.5, 0.5, 72).astype(np.float32)
 KINDS = (
     "config.json",

@@ -12,6 +12,8 @@ from helpers.alterations import alter, assert_clear
 from safecritic.files import FileError
 from safecritic.report import data, figures, page, tables
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("study.json", "summary.json", "evaluation.json", "measures.*", "*.csv", "resources.json")
 
 
