@@ -133,8 +133,6 @@ from safecritic.evaluation import measures
 from safecritic.report import tables
 from safecritic.tasks import registry
 
-pytestmark = pytest.mark.slow
-
 
 class Corridor(gymnasium.Env):
     observation_space = Box(-2.0, 2.0, (1,), np.float32)
