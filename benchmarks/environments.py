@@ -49,6 +49,11 @@ class TurnLimit(gymnasium.Wrapper):
         return obs, float(reward), terminated, truncated, info | {"cost": cost}
 
 
+def limit_of(name: str) -> float:
+    """Return the cost that an episode of this environment may have."""
+    return TURN_LIMIT if name == "Pendulum-v1" else LIMIT
+
+
 def make(name: str) -> gymnasium.Env:
     """Make one of the environments with its cost."""
     if name == "Pendulum-v1":
@@ -59,8 +64,7 @@ def make(name: str) -> gymnasium.Env:
 def deployed(method: str, name: str, seed: int, steps: int, episodes: int) -> tuple[float, float]:
     """Train at the defaults and return deployed reward and cost."""
     kind = getattr(safecritic, methods.get(method).class_name)
-    limit = TURN_LIMIT if name == "Pendulum-v1" else LIMIT
-    agent = kind(make(name), seed=seed, cost_limit=limit)
+    agent = kind(make(name), seed=seed, cost_limit=limit_of(name))
     agent.learn(steps)
     means = agent.evaluate(episodes=episodes, seed=90_000).means
     return means["reward"], means["cost"]
@@ -77,13 +81,13 @@ def main() -> None:
     print("| environment | limit | method | deployed reward | deployed cost | seeds |")
     print("|---|---|---|---|---|---|")
     for name in options.environments:
-        limit = TURN_LIMIT if name == "Pendulum-v1" else LIMIT
         for method in options.methods:
             steps = min(options.steps, 20_000) if name == "Pendulum-v1" else options.steps
             run = functools.partial(deployed, method, name, steps=steps, episodes=options.episodes)
             reward, cost = np.array([run(seed=seed) for seed in options.seeds]).T
             print(
-                f"| {name} | {limit:g} | {method} | {reward.mean():.1f} | {cost.mean():.1f} "
+                f"| {name} | {limit_of(name):g} | {method} "
+                f"| {reward.mean():.1f} | {cost.mean():.1f} "
                 f"| {', '.join(f'{r:.0f} / {c:.1f}' for r, c in zip(reward, cost, strict=True))} |",
                 flush=True,
             )

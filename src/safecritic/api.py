@@ -18,7 +18,8 @@ keyword.
 import functools
 import math
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -244,7 +245,7 @@ class Agent:
             return False
         summary = read_json(folder / "summary.json", records.SummaryFile)
         whole = summary.get("steps") == self.num_timesteps and summary["tables"] == self._tables
-        if whole and files.is_file(folder / "curves.png"):
+        if whole and files.is_there(folder / "curves.png"):
             return False
         run = RunFolder(folder, self.training.compiled.metrics)
         try:
@@ -425,20 +426,31 @@ class Agent:
         """
         if episodes < 1:
             raise ValueError(f"episodes must be >= 1, got {episodes} (--episodes)")
-        lending: AbstractContextManager[list[str]] = nullcontext([])
-        if env is None and (self.env is None or self.environment["id"] is None):
-            self._require_env("evaluate")
-            used, lending = self.env, self.training.borrowed_env()
-        else:
-            used, _ = make_again(self.environment, env, self.config.action_repeat)
-        with lending as notes:
+        with self.lent_env("evaluate", env) as (used, notes):
             evaluation = evaluate(
                 used, self.policy(seed=seed), self.values, self.config, episodes, seed
             )
-        self.notes += notes
         for note in notes:
             warnings.warn(note, RunWarning, stacklevel=2)
         return evaluation
+
+    @contextmanager
+    def lent_env(
+        self, what: str, env: str | gymnasium.Env | None = None
+    ) -> Iterator[tuple[Any, list[str]]]:
+        """Lend an environment to deploy in: `env`, a fresh one from the agent's id, or its own.
+
+        Refuses `what` if the agent has none: an id in a folder is not imported for that. The list
+        beside it holds notes, at the end, on what of the agent's own could not be restored.
+        """
+        if env is None:
+            self._require_env(what)
+        if env is None and self.environment["id"] is None:
+            with self.training.borrowed_env() as notes:
+                yield self.env, notes
+            self.notes += notes
+        else:
+            yield make_again(self.environment, env, self.config.action_repeat)[0], []
 
     def values(self, obs: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
         """Return Q_R and, if the method has them, Q_C and influence of adapted (N, O), (N, A)."""

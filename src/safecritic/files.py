@@ -206,7 +206,7 @@ def make_folder(path: Path) -> Path:
     return require_folder(path)
 
 
-def is_file(path: Path) -> bool:
+def is_there(path: Path) -> bool:
     """Return whether there is something of this name, a link or a device too."""
     return os.path.lexists(path)
 

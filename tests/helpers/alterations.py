@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from safecritic import files
 
@@ -24,6 +26,13 @@ ODD: list[Any] = [
     [[[[[[1]]]]]], ["x"] * 1000,
 ]  # fmt: skip
 CELLS = ["", "x", "nan", "inf", "-1", "1e400", "1_000", '"', '=cmd|"/c calc"!A0', "0x10", "  ", "²"]
+
+
+def repeat(attack: Callable[[int], None], times: int) -> None:
+    """Call an attack with the same numbers in every session, and name one that fails."""
+    options: dict[str, Any] = {"max_examples": times, "deadline": None, "derandomize": True}
+    options |= {"database": None, "suppress_health_check": list(HealthCheck)}
+    settings(**options)(given(st.integers(0, 2**32))(attack))()
 
 
 def deep(levels: int) -> str:

@@ -19,6 +19,8 @@ from studies import write_measured_study
 COMMANDS = (
     ["evaluate", "RUN", "--episodes", "1"],
     ["show", "RUN", "--format", "png"],
+    ["export", "RUN"],
+    ["certify", "RUN"],
     ["train", "--resume", "RUN", "--steps", "220"],
     ["train", "--resume", "RUN", "--steps", "220", "--state", "previous"],
 )

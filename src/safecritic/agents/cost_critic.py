@@ -61,6 +61,12 @@ def cost_bound(spec: EnvSpec, config: CostCriticSettings) -> float:
     return NO_BOUND
 
 
+def init_members(key: jax.Array, sizes: tuple[int, ...], config: CostCriticSettings) -> Members:
+    """Return the first networks of Q_C."""
+    normalise = config.layer_norm == "all"
+    return networks.init_members(key, sizes, config.safety_critics, normalise=normalise)
+
+
 def actor_inputs(state: Any, obs: jax.Array, config: CostCriticSettings) -> jax.Array:
     """Return observations as actor and reward critic see them."""
     return scaling.inputs(state.scaler, obs, config)

@@ -146,14 +146,18 @@ def update_in_units(
     return state, scaling.in_task_units(reward_metrics | actor_metrics, sizes)
 
 
+def init_reward(key: jax.Array, sizes: tuple[int, ...], config: OffPolicySettings) -> Members:
+    """Return the first networks of Q_R."""
+    normalise = config.layer_norm != "none"
+    return networks.init_members(key, sizes, config.reward_critics, normalise=normalise)
+
+
 def init(key: jax.Array, spec: EnvSpec, config: OffPolicySettings) -> DDPGState:
     key, key_actor, key_reward = jax.random.split(key, 3)
     size = scaling.input_size(spec, config)
     actor = networks.init(key_actor, (size, *config.hidden, spec.action_dim))
     joint = (size + spec.action_dim, *config.hidden, 1)
-    reward = networks.init_members(
-        key_reward, joint, config.reward_critics, normalise=config.layer_norm != "none"
-    )
+    reward = init_reward(key_reward, joint, config)
     return DDPGState(
         actor=actor,
         reward=reward,

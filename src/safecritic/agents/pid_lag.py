@@ -196,12 +196,7 @@ def end_episode(
 def init(key: jax.Array, spec: EnvSpec, config: PIDLagSettings) -> PIDLagState:
     """Return DDPG's own start from the same key, and a cost critic beside it."""
     joint = (scaling.input_size(spec, config) + spec.action_dim, *config.hidden, 1)
-    safety = networks.init_members(
-        jax.random.fold_in(key, 1),
-        joint,
-        config.safety_critics,
-        normalise=config.layer_norm == "all",
-    )
+    safety = cost_critic.init_members(jax.random.fold_in(key, 1), joint, config)
     return PIDLagState(
         **ddpg.init(key, spec, config)._asdict(),
         safety=safety,

@@ -578,12 +578,8 @@ def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticSettings) -> SafetyC
     size = scaling.input_size(spec, config)
     joint = (size + spec.action_dim, *config.hidden, 1)
     actor = networks.init(key_actor, (size, *config.hidden, spec.action_dim))
-    reward = networks.init_members(
-        key_reward, joint, config.reward_critics, normalise=config.layer_norm != "none"
-    )
-    safety = networks.init_members(
-        key_safety, joint, config.safety_critics, normalise=config.layer_norm == "all"
-    )
+    reward = ddpg.init_reward(key_reward, joint, config)
+    safety = cost_critic.init_members(key_safety, joint, config)
     curvature = None
     if config.influence is not None and config.influence.reference == "replay":
         width = config.hidden[-1]

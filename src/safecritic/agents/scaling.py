@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from safecritic import _jax  # noqa: F401
 from safecritic.agents.interface import EnvSpec, Metrics
+from safecritic.critics.multiplier import typical_size
 from safecritic.replay import Batch, Transition
 
 CLIP = 10.0  # scaled observations stay within +-10 spreads
@@ -191,8 +192,7 @@ def units_update_many(
 
 def unit_size(unit: Unit) -> jax.Array:
     """Return E[G^2] / E[|G|]; 1 as long as the signal was always 0."""
-    known = unit.size > 0
-    return jnp.where(known, unit.square / jnp.where(known, unit.size, 1.0), 1.0)
+    return typical_size(unit.square, unit.size)
 
 
 class Sizes(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 
 from safecritic.cli import options, printing
 from safecritic.cli.errors import FAILED, INTERRUPTED, UsageError, explained, unexpected_text
-from safecritic.files import is_file, refuse_special
+from safecritic.files import is_there, refuse_special
 
 SCENES = 20  # tried for a film that does not end at once
 SHORTEST_FILM = 3  # steps
@@ -189,7 +189,7 @@ def export(arguments: list[str]) -> int:
         fallback: Any = chosen.fallback
         with suppress(ValueError):  # no numbers: the contract says what it must be
             fallback = [float(word) for word in chosen.fallback.split(",")]
-        agent = Agent.load(chosen.run)
+        agent = Agent.load(chosen.run, trust_env=chosen.trust_env, state=chosen.state)
         exported, certificate, note = prepare_with_certificate(
             agent,
             chosen.run / "certificate.json",
@@ -216,7 +216,7 @@ def certify(arguments: list[str]) -> int:
 
     with explained(), printing.progress("episodes") as advance:
         certificate = certify(
-            Agent.load(chosen.run),
+            Agent.load(chosen.run, trust_env=chosen.trust_env, state=chosen.state),
             episodes=chosen.episodes,
             confidence=chosen.confidence,
             seed=chosen.seed,
@@ -239,7 +239,7 @@ def show(arguments: list[str]) -> int:
 
     with explained():
         agent = Agent.load(chosen.run, trust_env=chosen.trust_env, state=chosen.state)
-        if is_file(chosen.run / "episodes.csv"):
+        if is_there(chosen.run / "episodes.csv"):
             print(draw_curves(chosen.run))
         if agent.environment["id"] is not None:
             agent._require_env("show")

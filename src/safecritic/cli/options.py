@@ -35,7 +35,10 @@ TASK = arg(
     help="a task, see `safecritic tasks`, or the id of any environment that reports a cost",
 )
 RUN = arg(metavar="RUN", help="folder of the run")
-FILE = arg(metavar="FILE", help="TOML file, or one that is shipped: quick.toml, paper.toml")
+FILE = arg(
+    metavar="FILE",
+    help="TOML file, or one that is shipped: quick.toml, tasks.toml, paper.toml",
+)
 STUDY = arg(metavar="STUDY", help="folder of the study")
 FORMAT = arg(help="png is the last frame with the whole trail; mp4 needs imageio-ffmpeg")
 WANDB = optional("PROJECT", "project of Weights & Biases to log to as well; needs wandb")
@@ -46,6 +49,9 @@ STATE = arg(
     "stopped it"
 )
 State = Annotated[Literal["checkpoint", "previous", "failed"], STATE]
+TrustEnv = Annotated[
+    Flag, arg(help="import the environment that the folder names; only folders of yours")
+]
 RUN_TITLE, OUTPUT_TITLE = arg(name="task and run"), arg(name="output")
 ENVIRONMENT_TITLE = arg(name="environment")
 ENV = arg(
@@ -116,7 +122,7 @@ class Resume:
     steps: Annotated[int | None, default("as planned when it started")] = None  # steps in total
     wandb: Annotated[str | None, WANDB] = None
     state: State = "checkpoint"
-    trust_env: Flag = False  # import the environment that the folder names; only folders of yours
+    trust_env: TrustEnv = False
 
 
 @dataclass
@@ -126,7 +132,7 @@ class Evaluate:
     seed: int = 10_000  # episode i starts from this seed + i
     json: Annotated[Path | None, default("RUN/evaluation.json")] = None  # file of the results
     state: State = "checkpoint"
-    trust_env: Flag = False  # import the environment that the folder names; only folders of yours
+    trust_env: TrustEnv = False
 
 
 @dataclass
@@ -138,6 +144,8 @@ class Export:
     period: Annotated[float | None, PERIOD] = None
     c: Annotated[Path | None, C_HEADER] = None
     no_onnx: Flag = False  # leave the ONNX graph out
+    state: State = "checkpoint"
+    trust_env: TrustEnv = False
 
 
 @dataclass
@@ -149,6 +157,8 @@ class Certify:
     tolerance: Annotated[float | None, TOLERANCE] = None
     choose_tolerance: Flag = False  # the largest whose bound is within the limit
     out: Annotated[Path | None, default("RUN/certificate.json")] = None  # file of the certificate
+    state: State = "checkpoint"
+    trust_env: TrustEnv = False
 
 
 @dataclass
@@ -159,7 +169,7 @@ class Show:
     format: Annotated[Literal["gif", "mp4", "png"], FORMAT] = "gif"
     every: int = 2  # draw every n-th step
     state: State = "checkpoint"
-    trust_env: Flag = False  # import the environment that the folder names; only folders of yours
+    trust_env: TrustEnv = False
 
 
 @dataclass

@@ -82,9 +82,14 @@ def relative_excess(past: Constraint, cost_limit: float) -> jax.Array:
 
 def limit_scale(past: Constraint, cost_limit: float) -> jax.Array:
     """Return what an excess is relative to: the limit or, if it is 0, the typical cost."""
-    known = past.size > 0
-    typical = jnp.where(known, past.square / jnp.where(known, past.size, 1.0), 1.0)
+    typical = typical_size(past.square, past.size)
     return jnp.where(cost_limit > 0, jnp.float32(cost_limit), typical)
+
+
+def typical_size(square: jax.Array, size: jax.Array) -> jax.Array:
+    """Return E[x^2] / E[|x|], the size of x where it is not 0; 1 if it never was."""
+    known = size > 0
+    return jnp.where(known, square / jnp.where(known, size, 1.0), 1.0)
 
 
 def relative_step(

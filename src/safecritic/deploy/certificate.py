@@ -13,7 +13,6 @@ A tolerance is chosen on other episodes than those that certify it.
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ import numpy as np
 from safecritic.deploy.export import Exported, prepare
 from safecritic.run.folder import versions
 from safecritic.runtime.policy import Policy
-from safecritic.tasks.adapter import make_again
 from safecritic.tasks.repeat import single_steps
 
 EPISODES, CONFIDENCE = 99, 0.95
@@ -150,13 +148,7 @@ def certify(
         )
     if choose_tolerance and tolerance is not None:
         raise ValueError("tolerance contradicts choose_tolerance: give one of the two")
-    lending: AbstractContextManager[list[str]] = nullcontext([])
-    if env is None and agent.environment["id"] is None:
-        agent._require_env("certify")
-        adapted, lending = agent.env, agent.training.borrowed_env()
-    else:
-        adapted, _ = make_again(agent.environment, env, agent.config.action_repeat)
-    with lending as notes, single_steps(adapted) as (stepped, _):
+    with agent.lent_env("certify", env) as (used, _), single_steps(used) as (stepped, _):
         chosen: dict[str, Any] | None = None
         if choose_tolerance:
             chosen = choose(agent, stepped, episodes, confidence, advance)
@@ -167,7 +159,6 @@ def certify(
         off = None
         if has_screen:
             off = _measure(exported, stepped, False, episodes, confidence, seed, advance)
-    agent.notes += notes
     contract = exported.contract
     certificate = {
         "policy_sha256": contract["policy_sha256"],

@@ -7,6 +7,8 @@ screen () bool             False switches the screen off
      unit_action, proposed (N, A), q_cost, influence (N,) float, screened, changed (N,) bool
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -194,10 +196,18 @@ def build(network: Network) -> bytes:
             tolerance = _tolerance(b, about, left)
             screened = b.add("And", b.add("Greater", q, tolerance), "screen", output="screened")
             state = [action, q, nowhere, *raw, *hiddens]
-            found = _branch(b, network, x, firsts, tolerance, screened, state)
-            action, q, changed = found[:3]
+            search = partial(
+                _search,
+                network=network,
+                x=x,
+                firsts=firsts,
+                tolerance=tolerance,
+                screened=screened,
+                state=state,
+            )
+            action, q, changed, *passes = _branch(b, screened, state, search)
             members = len(network.safety)
-            raw, hiddens = found[3 : 3 + members], found[3 + members :]
+            raw, hiddens = passes[:members], passes[members:]
         b.add("Mul", q, b.constant(about["cost_unit"]), output="q_cost")
         b.add("Identity", changed, output="changed")
     else:
@@ -239,13 +249,7 @@ def _tolerance(b: Builder, about: dict[str, Any], left: str) -> str:
 
 
 def _branch(
-    b: Builder,
-    network: Network,
-    x: str,
-    firsts: list[str],
-    tolerance: str,
-    screened: str,
-    state: list[str],
+    b: Builder, screened: str, state: list[str], search: Callable[[Builder], list[str]]
 ) -> list[str]:
     """Add the branch that searches only if a row is screened; return what replaces `state`.
 
@@ -258,8 +262,8 @@ def _branch(
 
     keep = Builder(b)
     kept = [keep.add("Identity", name) for name in state]
-    search = Builder(b)
-    searched = _search(search, network, x, firsts, tolerance, screened, state)
+    inside = Builder(b)
+    searched = search(inside)
     outputs = [b.name() for _ in state]
 
     def graph(part: Builder, names: list[str], title: str) -> Any:
@@ -276,7 +280,7 @@ def _branch(
             "If",
             [any_row],
             outputs,
-            then_branch=graph(search, searched, "search"),
+            then_branch=graph(inside, searched, "search"),
             else_branch=graph(keep, kept, "keep"),
         )
     )

@@ -56,7 +56,7 @@ class Index:
 
 def exists(folder: str | Path, generation: str = "checkpoint") -> bool:
     """Return whether there is a checkpoint, whole or not."""
-    return files.is_file(Path(folder) / INDICES[generation])
+    return files.is_there(Path(folder) / INDICES[generation])
 
 
 def save(

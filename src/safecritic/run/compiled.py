@@ -218,6 +218,12 @@ def init_device(key: jax.Array, agent: Any, config: Any, spec: EnvSpec, metrics:
     )
 
 
+def first_state(init: Any, seed: int, fresh: bool) -> Any:
+    """Return the state that `init` gives for a seed; if it is to be restored, its shapes alone."""
+    key = jax.random.PRNGKey(seed)
+    return init(key) if fresh else jax.eval_shape(init, key)  # shapes take no memory
+
+
 def device_arrays(device: Any) -> Arrays:
     """Return every array of the device's state by name."""
     return {f"device/{name}": np.asarray(x) for name, x in _named(device)}

@@ -60,7 +60,8 @@ class Episode:
     truncated: bool = False
 
     def __post_init__(self) -> None:
-        self.cost = float(self.column("cost").sum())  # so far
+        # so far; in the order of the steps, as `add` does, so that a restored one is the same
+        self.cost = sum(self.column("cost").tolist(), 0.0)
 
     def add(self, step: Step, act_values: tuple[float, ...]) -> None:
         """Append a decision; `act_values` are in the order of ACT_COLUMNS."""

@@ -51,6 +51,14 @@ def stop_of(error: EnvError, step: int) -> RunStopped:
     return RunStopped(f"{error}; at step {step}: the run was stopped")
 
 
+def checked(step: int, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
+    """Return what a checked environment returned, or raise with the step of the run."""
+    try:
+        return call(*values, **options)
+    except EnvError as error:
+        raise stop_of(error, step) from error
+
+
 @dataclass(frozen=True)
 class Fault:
     """What is left of a run that was stopped by an error."""
@@ -117,8 +125,8 @@ class Loop:
         """Release what is only needed while running; `run` calls it when it ends."""
 
     def last_step(self, until: int) -> int:
-        """Return the step at which a run up to `until` ends at the latest."""
-        return until + self.config.action_repeat - 1
+        """Return the step to which a run up to `until` counts; its last decision may go beyond."""
+        return until
 
     # shared by all loops
 
@@ -238,10 +246,7 @@ class Loop:
 
     def checked(self, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
         """Return what the environment returned, or raise with the step of the run."""
-        try:
-            return call(*values, **options)
-        except EnvError as error:
-            raise stop_of(error, self.step + (call == self.checks.step)) from error
+        return checked(self.step + (call == self.checks.step), call, *values, **options)
 
 
 @contextmanager

@@ -15,10 +15,8 @@ the log interval. The compiled functions are in `compiled.py`.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,7 +24,14 @@ from safecritic.agents.interface import EnvSpec
 from safecritic.fast.compilation import use_compilation_cache
 from safecritic.run import env_state, records, restored
 from safecritic.run.checkpoint import Arrays
-from safecritic.run.compiled import Device, compile_agent, device_arrays, pack, restore_device
+from safecritic.run.compiled import (
+    Device,
+    compile_agent,
+    device_arrays,
+    first_state,
+    pack,
+    restore_device,
+)
 from safecritic.run.episode import ACT_COLUMNS, Episode, episode_row, steps_table
 from safecritic.run.loop import Loop, NotFiniteError
 
@@ -50,9 +55,7 @@ class OffPolicyTraining(Loop):
         use_compilation_cache()
         super().__init__(env, config, spec, seed)
         self.compiled = compile_agent(agent, config, spec)
-        # shapes alone are enough for a state that is restored, and take no memory
-        start = self.compiled.init if fresh else partial(jax.eval_shape, self.compiled.init)
-        self.device: Device = start(jax.random.PRNGKey(seed))
+        self.device: Device = first_state(self.compiled.init, seed, fresh)
         self.rng = np.random.default_rng(seed)  # warm-up actions
         self.obs: np.ndarray | None = None
         self.pending: np.ndarray | None = None

@@ -25,7 +25,7 @@ from safecritic.agents.interface import EnvSpec
 from safecritic.fast.compilation import use_compilation_cache
 from safecritic.run import env_state, records, restored
 from safecritic.run.checkpoint import Arrays
-from safecritic.run.compiled import act, device_arrays, restore_device
+from safecritic.run.compiled import act, device_arrays, first_state, restore_device
 from safecritic.run.episode import STEP_COLUMNS
 from safecritic.run.loop import Loop, NotFiniteError
 from safecritic.run.processes import cores
@@ -110,11 +110,7 @@ class OnPolicyTraining(Loop):
         self.env_id, self.declared = env_id, declared or {}
         self.n_envs = 1 if env_id is None else config.rollout_envs
         self.compiled = compile_agent(agent, config, spec)
-        # shapes alone are enough for a state that is restored, and take no memory
-        start = (
-            self.compiled.init if fresh else functools.partial(jax.eval_shape, self.compiled.init)
-        )
-        self.device = Device(start(jax.random.PRNGKey(seed)))
+        self.device = Device(first_state(self.compiled.init, seed, fresh))
         self.pool: Streams | Workers | None = None
         self.saved_streams: list[State] | None = None  # while there is no pool
         self.last_episodes = (math.nan, math.nan)  # mean cost and decisions when some last ended

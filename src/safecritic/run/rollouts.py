@@ -24,9 +24,9 @@ import numpy as np
 from safecritic.run import env_state
 from safecritic.run.checkpoint import Arrays
 from safecritic.run.episode import ACT_COLUMNS, Episode, episode_row, steps_table
-from safecritic.run.loop import NotFiniteError, RunStopped, stop_of
+from safecritic.run.loop import NotFiniteError, RunStopped, checked
 from safecritic.run.processes import worker_environment
-from safecritic.tasks.checks import EnvError, StepChecks
+from safecritic.tasks.checks import StepChecks
 
 State = tuple[Arrays, dict[str, Any]]
 NO_CRITIC = (math.nan,) * len(ACT_COLUMNS)
@@ -85,7 +85,7 @@ class Stream:
     def roll(self, policy: GaussianPolicy, number: int, gamma: float, base: int) -> StreamRollout:
         """Take `number` decisions of the policy; `base` is the run's step count, for messages."""
         if self.obs is None:
-            self.obs = self._checked(base, self.checks.reset, seed=self.seed)
+            self.obs = checked(base, self.checks.reset, seed=self.seed)
         size, n = len(self.obs), len(policy.std)
         obs, next_obs = (np.empty((number, size), np.float32) for _ in range(2))
         action = np.empty((number, n), np.float32)
@@ -98,7 +98,7 @@ class Stream:
             action[t] = policy.draw(self.obs, self.rng)
             if not math.isfinite(float(action[t].sum())):
                 raise NotFiniteError("action", base)
-            step = self._checked(base, self.checks.step, np.clip(action[t], -1, 1))
+            step = checked(base, self.checks.step, np.clip(action[t], -1, 1))
             next_obs[t] = step.obs
             signals[t] = step.reward, step.cost
             steps[t] = step.steps
@@ -110,19 +110,12 @@ class Stream:
                 finished.append((t, episode_row(self.episode, gamma, self.env)))
                 decisions.append(len(self.episode.steps))
                 self.episode = Episode()
-                self.obs = self._checked(base, self.checks.reset)
+                self.obs = checked(base, self.checks.reset)
         open_episode = (float(self.episode.column("cost").sum()), len(self.episode.steps))
         reward, cost = signals.T.copy()
         terminated, truncated = ends.T.copy()
         signals_and_ends = (reward, cost, next_obs, terminated, truncated, steps)
         return StreamRollout(obs, action, *signals_and_ends, finished, decisions, open_episode)
-
-    def _checked(self, base: int, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
-        """Return what the environment returned, or raise with the step of the run."""
-        try:
-            return call(*values, **options)
-        except EnvError as error:
-            raise stop_of(error, base) from error
 
     def state(self) -> State:
         """Return the stream as arrays and numbers."""
@@ -148,7 +141,7 @@ class Stream:
             env_state.restore(self.env, arrays, numbers, self.seed)
             return []
         lost, self.episode = self.episode.length, Episode()
-        self.obs = self._checked(0, self.checks.reset, seed=int(self.rng.integers(2**31)))
+        self.obs = checked(0, self.checks.reset, seed=int(self.rng.integers(2**31)))
         return [env_state.dropped_note(lost)]
 
 

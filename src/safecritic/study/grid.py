@@ -263,7 +263,7 @@ def open_folder(out: Path, jobs: list[Job], source: str) -> None:
     files.require_folder(out / "runs")
     for job in jobs:
         run = files.require_folder(out / "runs" / job.name)
-        if files.is_file(run / "config.json"):
+        if files.is_there(run / "config.json"):
             then = read_config(run)
             changed = differences(then["config"], job.settings)
             changed += differences(then["environment"]["declared"], job.declared)
@@ -337,7 +337,7 @@ def deployed(run: Path, job: Job) -> bool:
 
 def measured(run: Path) -> bool:
     """Return whether the measures of the run are written (`evaluation.measures`)."""
-    return files.is_file(run / "measures.json")
+    return files.is_there(run / "measures.json")
 
 
 def done(out: Path, job: Job) -> bool:

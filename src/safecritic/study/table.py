@@ -23,7 +23,7 @@ import numpy as np
 
 from safecritic.evaluation import statistics
 from safecritic.evaluation.measures import read_arrays, read_measures
-from safecritic.files import FileError, damaged, is_file, write_text
+from safecritic.files import FileError, damaged, is_there, write_text
 from safecritic.methods import METHODS
 from safecritic.run.episode import over_known
 from safecritic.run.folder import read_episodes, read_json
@@ -145,7 +145,7 @@ class Run:
         """How far the run is, in a few words."""
         if self.done:
             return "done"
-        if is_file(self.path / "error.txt"):
+        if is_there(self.path / "error.txt"):
             return "failed"
         steps = self.episodes["step"]
         return f"at step {int(steps[-1]):,}" if len(steps) else "not begun"

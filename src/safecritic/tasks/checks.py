@@ -78,6 +78,7 @@ class StepChecks:
             obs, reward, terminated, truncated, info = result
             cost = info["cost"]
             vector = obs.astype(np.float32)
+            steps = info["steps"] if self.counts else 1
             usable = (
                 vector.shape == self.shape
                 and obs.dtype.kind == "f"
@@ -88,12 +89,14 @@ class StepChecks:
                 and 0.0 <= cost < LARGEST
                 and terminated.__class__ is bool
                 and truncated.__class__ is bool
-                and "steps" not in info
+                and steps.__class__ is int
+                and 0 < steps < LARGEST
+                and (self.counts or "steps" not in info)
             )
         except Exception:  # whatever it was, it is found out below
             usable = False
         if usable:
-            return Step(vector, reward, cost, terminated, truncated, info, 1)
+            return Step(vector, reward, cost, terminated, truncated, info, steps)
         return self._step(result)
 
     def _step(self, result: Any) -> Step:
