@@ -1,9 +1,10 @@
 """The one reader and the one writer of all files of a run or a study. Imports no JAX.
 
 Reading: regular files only, no link is followed, the size is known before a byte is read, and
-depth, length and form are bounded. Everything that is refused is a `FileError` that names the file,
-the key and what to do. A JSON file of this package carries the SHA-256 of its content, so that
-damage and edits by hand are noticed; a checksum does not tell a forged file from a true one.
+depth, length and form are bounded. Where a file is missing and there is one of its name with .gz,
+that one is unpacked, up to the same bound. Everything that is refused is a `FileError` that names
+the file, the key and what to do. A JSON file of this package carries the SHA-256 of its content, so
+that damage and edits by hand are noticed; a checksum does not tell a forged file from a true one.
 
 Writing: under a new name in the same folder, then renamed, so that a file is whole or not there. A
 link in its place is refused, never followed.
@@ -11,6 +12,7 @@ link in its place is refused, never followed.
 
 import contextlib
 import errno
+import gzip
 import hashlib
 import io
 import json
@@ -19,6 +21,7 @@ import os
 import re
 import secrets
 import stat
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +40,7 @@ TEXT_BYTES = 2**20
 SHOWN = 60  # characters of a wrong value in a message
 CHECKSUM = "sha256"
 PART = ".part"  # end of the name of a file that is being written
+PACKED = ".gz"  # end of the name of a compressed file
 
 _LINKS = getattr(os, "O_NOFOLLOW", 0)
 _SAFE = _LINKS | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -54,7 +58,46 @@ Kind = TypeVar("Kind", bound=type[FileError])
 
 
 def read_bytes(path: Path, most: int, what: str = "a file of a run") -> bytes:
-    """Return the content of a regular file of at most `most` bytes; FileNotFoundError if none."""
+    """Return the content of a regular file of at most `most` bytes; FileNotFoundError if none.
+
+    If there is a compressed file in its place (`packed_path`), what it holds is returned.
+    """
+    try:
+        return _read_plain(path, most, what)
+    except FileNotFoundError:
+        packed = packed_path(path)
+        if not is_there(packed):
+            raise
+    return _unpack(packed, _read_plain(packed, most, what), most, what)
+
+
+def _unpack(path: Path, data: bytes, most: int, what: str) -> bytes:
+    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)  # 16: with gzip's header and checksum
+    try:
+        content = unpacker.decompress(data, most + 1)
+    except zlib.error as error:
+        raise damaged(path, f"it cannot be unpacked ({error})") from error
+    if len(content) > most:
+        raise FileError(
+            f"{path} holds more than {most:,} bytes, the most that {what} has: it is not one that "
+            "safecritic wrote, or it is damaged; restore it or remove it"
+        )
+    if not unpacker.eof or unpacker.unused_data:
+        raise damaged(path, "something follows its end" if unpacker.eof else "its end is missing")
+    return content
+
+
+def packed_path(path: Path) -> Path:
+    """Return the name of the compressed file that stands for this one."""
+    return path.with_name(path.name + PACKED)
+
+
+def packed(data: bytes) -> bytes:
+    """Return the content of a compressed file; without a date, so that it is always the same."""
+    return gzip.compress(data, 9, mtime=0)
+
+
+def _read_plain(path: Path, most: int, what: str) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -265,9 +308,14 @@ def _outline(value: Any) -> str:
 
 def write_json(path: Path, content: dict[str, Any], durable: bool = False) -> None:
     """Write an object as JSON, with its checksum."""
+    write_bytes(path, json_bytes(content), durable)
+
+
+def json_bytes(content: dict[str, Any]) -> bytes:
+    """Return the text of a JSON file, with its checksum."""
     content = {name: x for name, x in content.items() if name != CHECKSUM}
     content[CHECKSUM] = digest(content)
-    write_bytes(path, (json.dumps(content, indent=1) + "\n").encode(), durable)
+    return (json.dumps(content, indent=1) + "\n").encode()
 
 
 def read_json(path: Path, schema: Any = None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 from safecritic import cli
 from safecritic.report.build import build
 from safecritic.study import grid
+from safecritic.study.pack import pack
 from studies import read_cells
 
 
@@ -46,3 +47,15 @@ def test_a_study_that_has_not_begun(tmp_path: Path, capsys: Any) -> None:
 def test_no_study_there(tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["report", str(tmp_path)]) == 2
     assert "is not a study's folder" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_packed_study_has_the_same_page(finished: Path, tmp_path: Path) -> None:
+    pack(finished, tmp_path)
+    assert not list(tmp_path.rglob("checkpoint"))
+    build(tmp_path)
+    files = sorted(path.relative_to(finished) for path in (finished / "report").rglob("*.*"))
+    assert files == sorted(path.relative_to(tmp_path) for path in tmp_path.glob("report/**/*.*"))
+    for name in files:
+        if name.suffix in (".csv", ".tex", ".html"):
+            assert (tmp_path / name).read_bytes() == (finished / name).read_bytes(), name

@@ -9,10 +9,12 @@ import pytest
 from helpers.alterations import alter, assert_clear, repeat
 from safecritic.files import FileError
 from safecritic.report import data, figures, page, tables
+from safecritic.study.pack import pack
 
 pytestmark = pytest.mark.slow
 
 KINDS = ("study.json", "summary.json", "evaluation.json", "measures.*", "*.csv", "resources.json")
+PACKED = ("summary.json", "*.gz")
 
 
 def shown(study: Path, folder: Path) -> str:
@@ -27,17 +29,23 @@ def shown(study: Path, folder: Path) -> str:
     return repr(cells)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "packed"), [*((kind, False) for kind in KINDS), *((kind, True) for kind in PACKED)]
+)
 def test_an_altered_file_is_refused_or_harmless(
     good_study: Path,
     tmp_path: Path,
     outside: Path,
     kind: str,
+    packed: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Plotly's own script is the same in every page, and large
     monkeypatch.setattr(page, "plotly_script", lambda: "")
     study, folder = tmp_path / "study", tmp_path / "page"
+    if packed:
+        pack(good_study, tmp_path / "packed")
+        good_study = tmp_path / "packed"
     folder.mkdir()
     expected = shown(good_study, folder)
     outcomes: list[str] = []

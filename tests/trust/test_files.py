@@ -50,6 +50,35 @@ def test_the_size_is_known_before_reading(tmp_path: Path) -> None:
         files.read_table(path)
 
 
+def test_a_compressed_file_is_unpacked_up_to_the_bound(tmp_path: Path) -> None:
+    path, packed = tmp_path / "a.csv", tmp_path / "a.csv.gz"
+    data = files.packed(b"a,b\r\n1,2\r\n")
+    packed.write_bytes(data)
+    assert files.read_table(path) == {"a": [1.0], "b": [2.0]}
+    assert files.read_bytes(path, 30) == b"a,b\r\n1,2\r\n"
+    for wrong, message in (
+        (
+            files.packed(bytes(files.TABLE_BYTES + 1)),
+            r"a\.csv\.gz holds more than 100,663,296 bytes",
+        ),
+        (data[:-1], "its end is missing"),
+        (data + b"x", "something follows its end"),
+        (data + data, "something follows its end"),
+        (data[:-8] + bytes(8), "cannot be unpacked"),
+        (b"a,b\r\n", "cannot be unpacked"),
+        (b"", "its end is missing"),
+    ):
+        packed.write_bytes(wrong)
+        with pytest.raises(FileError, match=message):
+            files.read_table(path)
+    packed.unlink()
+    packed.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(FileError, match="is a link"):
+        files.read_table(path)
+    path.write_bytes(b"a\r\n7\r\n")  # the file itself goes first
+    assert files.read_table(path) == {"a": [7.0]}
+
+
 def test_a_link_is_not_written_through(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("precious")

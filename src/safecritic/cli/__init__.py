@@ -15,6 +15,7 @@ COMMANDS = {  # each a function of `commands`
     "certify": "Bound what the next episode of a trained policy costs, from fresh episodes.",
     "show": "Film episodes of a trained policy and plot its learning curves.",
     "study": "Run methods x tasks x seeds from a TOML file; run again to resume.",
+    "pack": "Copy what tables and a report need of a study, small enough to send.",
     "report": "Build a page of tables and figures of a study, finished or not.",
     "tasks": "List the tasks, or describe one, or any environment.",
     "methods": "List the methods.",
@@ -29,6 +30,7 @@ EXAMPLES = """\
   safecritic export runs/usc-CarGoal1-seed0 --out policy.safecritic
   safecritic study quick.toml
   safecritic report studies/quick
+  safecritic pack studies/quick --out quick-results
 """
 
 VARIABLES = """\

@@ -327,6 +327,18 @@ def study(arguments: list[str]) -> int:
     return FAILED if failed else 0
 
 
+def pack(arguments: list[str]) -> int:
+    """Copy the results of a study's finished runs, without checkpoints and events."""
+    chosen = options.parse(options.Pack, "pack", arguments)
+    from safecritic.study.pack import pack
+
+    with explained():
+        packed = pack(chosen.study, chosen.out)
+    size = f"{packed.bytes / 1e6:.1f} MB"
+    print(f"{packed.done} of {packed.total} runs in {chosen.out}, {packed.new} of them new, {size}")
+    return 0
+
+
 def report(arguments: list[str]) -> int:
     """Build a page of tables and figures of a study."""
     chosen = options.parse(options.Report, "report", arguments)

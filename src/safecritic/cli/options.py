@@ -187,6 +187,12 @@ class Tasks:
 
 
 @dataclass
+class Pack:
+    study: Annotated[Path, Positional, STUDY]
+    out: Path  # folder of the copy; packing into it again adds what is new
+
+
+@dataclass
 class Report:
     study: Annotated[Path, Positional, STUDY]
     out: Annotated[Path | None, default("STUDY/report")] = None  # folder of the report

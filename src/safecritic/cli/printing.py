@@ -176,8 +176,7 @@ def print_study(out: Path) -> None:
     table = tables.read(out)
     if not table.rows:
         return
-    tables.write_csv(out / "runs.csv", table.rows)
-    tables.write_csv(out / "summary.csv", table.summary_rows())
+    tables.write_tables(table)
     for task, lines in table.overview().items():
         title = f"{task}, mean ± standard error over n seeds (success in %):\n"
         title += "the last 100 training episodes, then the deployed policy"

@@ -397,6 +397,11 @@ def read_run_table(
 
     With `whole` it must also end there.
     """
+    return files.parse_table(path, read_run_bytes(path, cut, whole), columns)
+
+
+def read_run_bytes(path: Path, cut: dict[str, Any] | None = None, whole: bool = False) -> bytes:
+    """Return the text of a table of a run, checked against its `cut`; see `read_run_table`."""
     try:
         data = files.read_bytes(path, files.TABLE_BYTES, "a table")
     except FileNotFoundError:
@@ -414,7 +419,7 @@ def read_run_table(
                 f"{path} was altered since the run wrote it: its checksum does not match; undo the "
                 "change or restore the file"
             )
-    return files.parse_table(path, data, columns)
+    return data
 
 
 def read_table(path: str | Path) -> Columns:

@@ -100,6 +100,7 @@ class SummaryFile:
     episodes: Count
     tables: Tables
     warnings: Annotated[list[str], Within(0, 1_000)] | None = None
+    packed: Tables | None = None  # of a packed run: its tables as the run wrote them
 
 
 @dataclass

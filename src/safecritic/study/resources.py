@@ -9,6 +9,8 @@ import numpy as np
 from safecritic.run.folder import read_json, read_run_table, write_json
 from safecritic.run.records import Resources
 
+TIME_COLUMNS = ("step", "time/steps_per_second")  # of updates.csv
+
 
 def note_memory(run: Path) -> None:
     """Write the peak memory of this process and of the largest it started to resources.json."""
@@ -30,7 +32,7 @@ def training_seconds(run: Path, cut: dict[str, Any] | None = None) -> float:
 
     `cut` is what its summary says of that table.
     """
-    table = read_run_table(run / "updates.csv", ("step", "time/steps_per_second"), cut)
+    table = read_run_table(run / "updates.csv", TIME_COLUMNS, cut)
     steps = np.diff(np.array([0.0, *table["step"]]))
     rates = np.array(table["time/steps_per_second"])
     known = rates > 0

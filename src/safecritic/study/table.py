@@ -300,6 +300,13 @@ def read_runs(out: Path) -> list[Run]:
     return [Run(job, out / "runs" / job.name, grid.done(out, job)) for job in grid.read_folder(out)]
 
 
+def write_tables(table: StudyTable) -> None:
+    """Write runs.csv and summary.csv into the study's folder; nothing if no run has finished."""
+    if table.rows:
+        write_csv(table.out / "runs.csv", table.rows)
+        write_csv(table.out / "summary.csv", table.summary_rows())
+
+
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
     """Write rows as CSV, with an empty cell where a number does not exist."""
     text = io.StringIO(newline="")

@@ -1,0 +1,147 @@
+"""Pack a study: a small copy of its finished runs, with what tables and reports are made of.
+
+    OUT/study.json      the grid, as in the study
+    OUT/runs/NAME/
+      config.json, measures.json, resources.json    as in the run
+      evaluation.json.gz, measures.safetensors.gz   the same, compressed
+      episodes.csv.gz, updates.csv.gz               the columns that tables are made of; the cells
+                                                    of the others are empty
+      summary.json      with the checksums of these tables and, as `packed`, of the run's own
+
+A packed study is a study's folder: it gives the same tables, and running the study there keeps the
+packed runs and runs the others. What it cannot do without checkpoints is load a policy.
+"""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safecritic import files
+from safecritic.evaluation import measures
+from safecritic.run.folder import lock_folder, read_config, read_episodes, read_run_bytes
+from safecritic.run.records import EvaluationFile, Resources, SummaryFile
+from safecritic.study import grid, table
+from safecritic.study.grid import Job, StudyError
+from safecritic.study.resources import TIME_COLUMNS, training_seconds
+
+KEPT = {"episodes": ("episode", "step", *table.TRAINING), "updates": TIME_COLUMNS}
+
+
+class Packed(NamedTuple):
+    """What is in a packed study's folder."""
+
+    total: int  # runs of the study
+    done: int  # of them there
+    new: int  # of them written now
+    bytes: int  # of all files of the runs
+
+
+def pack(study: Path, out: Path) -> Packed:
+    """Write the finished runs of a study into `out`; add to what was packed there before."""
+    jobs = grid.read_folder(study)
+    if out.resolve() == study.resolve():
+        raise StudyError(f"{out} is the study itself: give the copy another folder (--out)")
+    finished = [job for job in jobs if grid.done(study, job)]
+    to_pack = [job for job in finished if not _made_there(out, job)]
+    all_jobs = jobs + _other_jobs(out, jobs)
+    grid.open_folder(out, all_jobs, grid.read_study(study)["source"])
+    lock = lock_folder(out)
+    try:
+        new = [job for job in to_pack if pack_run(study / "runs" / job.name, _run(out, job))]
+        table.write_tables(table.read(out))
+    finally:
+        if lock is not None:
+            lock.close()
+    done = [job for job in all_jobs if grid.done(out, job)]
+    return Packed(len(all_jobs), len(done), len(new), sum(_size(_run(out, job)) for job in done))
+
+
+def _run(out: Path, job: Job) -> Path:
+    return out / "runs" / job.name
+
+
+def _other_jobs(out: Path, jobs: list[Job]) -> list[Job]:
+    """Return the jobs that `out` has from another part of the study, such as other seeds."""
+    if not files.is_there(out / "study.json"):
+        return []
+    names = {job.name for job in jobs}
+    return [job for job in grid.read_folder(out) if job.name not in names]
+
+
+def _made_there(out: Path, job: Job) -> bool:
+    """Return whether a run was made in `out` itself and has ended; raise if it has only begun."""
+    run = files.require_folder(_run(out, job))
+    if not files.is_there(run / "episodes.csv"):
+        return False
+    if not grid.done(out, job):
+        raise StudyError(
+            f"{run} has begun there and is not finished: finish the study there, or remove this run"
+        )
+    return True
+
+
+def _size(run: Path) -> int:
+    return sum(os.lstat(path).st_size for path in run.iterdir())
+
+
+def pack_run(run: Path, target: Path) -> bool:
+    """Write the packed form of a finished run; return False if it is there already."""
+    contents = _contents(run)
+    if all(_holds(target / name, data) for name, data in contents.items()):
+        return False
+    files.make_folder(target)
+    # a run without a summary is not done: it goes first and comes last
+    files.refuse_special(target / "summary.json")
+    (target / "summary.json").unlink(missing_ok=True)
+    for name, data in contents.items():
+        files.write_bytes(target / name, data)
+    return True
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        return files.read_bytes(path, measures.MOST_BYTES) == data
+    except FileNotFoundError:
+        return False
+
+
+def _contents(run: Path) -> dict[str, bytes]:
+    """Return the packed files of a run by name, each checked as a report would, summary last."""
+    summary = files.read_json(run / "summary.json", SummaryFile)
+    cuts = summary["tables"]
+    read_episodes(run, cuts["episodes"], whole=True)
+    training_seconds(run, cuts["updates"])
+    contents = {}
+    if files.is_there(run / "config.json"):
+        contents["config.json"] = files.json_bytes(read_config(run))
+    packed: dict[str, Any] = {}
+    for name, columns in KEPT.items():
+        data = _only(read_run_bytes(run / f"{name}.csv", cuts[name]), columns)
+        packed[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        contents[f"{name}.csv{files.PACKED}"] = files.packed(data)
+    evaluation = files.json_bytes(files.read_json(run / "evaluation.json", EvaluationFile))
+    contents[f"evaluation.json{files.PACKED}"] = files.packed(evaluation)
+    numbers = files.read_json(run / "measures.json")
+    measures.read_arrays(run)  # checks both files
+    if measures.ARRAYS in numbers:
+        arrays = files.read_bytes(run / "measures.safetensors", measures.MOST_BYTES)
+        contents[f"measures.safetensors{files.PACKED}"] = files.packed(arrays)
+    contents["measures.json"] = files.json_bytes(numbers)
+    if files.is_there(run / "resources.json"):
+        resources = files.read_json(run / "resources.json", Resources)
+        contents["resources.json"] = files.json_bytes(resources)
+    summary |= {"tables": packed, "packed": summary.get("packed") or cuts}
+    contents["summary.json"] = files.json_bytes(summary)
+    return contents
+
+
+def _only(data: bytes, columns: tuple[str, ...]) -> bytes:
+    """Return a table in which the cells of all other columns are empty."""
+    header, *lines = data.splitlines()
+    kept = [name.decode() in columns for name in header.split(b",")]
+    rows = [header]
+    for line in lines:
+        cells = zip(line.split(b","), kept, strict=True)
+        rows.append(b",".join(cell if keep else b"" for cell, keep in cells))
+    return b"".join(row + b"\r\n" for row in rows)

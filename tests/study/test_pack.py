@@ -1,0 +1,174 @@
+"""A packed study: small, the same tables, and a folder in which the study can continue."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safecritic import cli
+from safecritic.files import FileError
+from safecritic.report import data, tables
+from safecritic.run.folder import read_episodes
+from safecritic.study import grid
+from safecritic.study.driver import Driver
+from safecritic.study.grid import StudyError
+from safecritic.study.pack import pack
+from studies import finish, write_measured_study, write_run, write_study
+
+RUN = "sc-CarGoal1-seed0"
+
+
+def written_tables(study: Path, folder: Path) -> dict[str, bytes]:
+    """Return every table of a report, as CSV and as LaTeX."""
+    folder.mkdir()
+    for table in tables.all_tables(data.read(study), study / "report"):
+        table.write_csv(folder / f"{table.name}.csv")
+        table.write_latex(folder / f"{table.name}.tex")
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_tables_are_the_same_and_nothing_else_is_copied(tmp_path: Path, capsys: Any) -> None:
+    study, out = write_measured_study(tmp_path / "study"), tmp_path / "packed"
+    run = study / "runs" / RUN
+    (run / "checkpoint").mkdir()
+    for name in ("checkpoint/arrays", "events.out.tfevents.1", "curves.png", "error.txt"):
+        (run / name).write_bytes(bytes(100))
+    assert cli.main(["pack", str(study), "--out", str(out)]) == 0
+    assert "6 of 6 runs" in capsys.readouterr().out
+    expected = written_tables(study, tmp_path / "before")
+    assert "calibration.csv" in expected
+    assert written_tables(out, tmp_path / "after") == expected
+    names = {path.name for path in (out / "runs" / RUN).iterdir()}
+    assert names == {
+        "episodes.csv.gz",
+        "updates.csv.gz",
+        "evaluation.json.gz",
+        "measures.json",
+        "measures.safetensors.gz",
+        "resources.json",
+        "summary.json",
+    }
+    figures = data.read(study).runs[1].arrays, data.read(out).runs[1].arrays
+    assert {k: x.tobytes() for k, x in figures[0].items()} == {
+        k: x.tobytes() for k, x in figures[1].items()
+    }
+
+
+def test_a_packed_study_packs_to_itself(tmp_path: Path) -> None:
+    study, out = write_measured_study(tmp_path / "study"), tmp_path / "packed"
+    pack(study, out)
+    pack(out, tmp_path / "again")
+    for path in sorted(out.rglob("*.*")):
+        assert (tmp_path / "again" / path.relative_to(out)).read_bytes() == path.read_bytes(), path
+
+
+def test_columns_that_no_table_needs_are_empty(tmp_path: Path) -> None:
+    study, out = write_measured_study(tmp_path / "study"), tmp_path / "packed"
+    path = study / "runs" / RUN / "episodes.csv"
+    assert b",0.25," not in path.read_bytes()
+    lines = path.read_text().splitlines()
+    at = lines[0].split(",").index("discounted_cost")
+    cells = lines[1].split(",")
+    cells[at] = "0.25"
+    lines[1] = ",".join(cells)
+    path.write_bytes("".join(f"{line}\r\n" for line in lines).encode())
+    with pytest.raises(FileError, match=r"episodes\.csv was altered"):  # never packed as if true
+        pack(study, out)
+    _write_cuts(path)
+    pack(study, out)
+    run = out / "runs" / RUN
+    before, after = (read_episodes(one / "runs" / RUN) for one in (study, out))
+    assert before["discounted_cost"][0] == 0.25
+    assert after["discounted_cost"][0] != after["discounted_cost"][0]
+    assert after["cost"] == before["cost"]
+    summaries = [json.loads((one / "summary.json").read_text()) for one in (path.parent, run)]
+    assert summaries[1]["packed"] == summaries[0]["tables"]
+
+
+def _write_cuts(path: Path) -> None:
+    import hashlib
+
+    from safecritic.files import write_json
+
+    data, summary = path.read_bytes(), json.loads((path.parent / "summary.json").read_text())
+    cut = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    summary["tables"]["episodes"] = cut
+    write_json(path.parent / "summary.json", summary)
+
+
+def test_packing_again_adds_what_is_new_and_mends_what_was_cut_short(tmp_path: Path) -> None:
+    study, out = write_study(tmp_path / "study"), tmp_path / "packed"
+    assert pack(study, out)[:3] == (4, 3, 3)
+    assert pack(study, out)[:3] == (4, 3, 0)
+    write_run(study, grid.read_folder(study)[3], [0.5], deployed=1.5)
+    assert pack(study, out)[:3] == (4, 4, 1)
+    summary = out / "runs" / RUN / "summary.json"
+    summary.unlink()  # as after a kill: it is written last
+    assert not grid.done(out, grid.read_folder(out)[1])
+    assert pack(study, out)[:3] == (4, 4, 1)
+    assert (out / "runs.csv").is_file()
+
+
+def test_parts_of_a_study_meet_in_one_folder(tmp_path: Path) -> None:
+    """As when two machines have run one seed each."""
+    whole = write_measured_study(tmp_path / "whole")
+    jobs = grid.read_folder(whole)
+    for seed in (0, 1):
+        part = tmp_path / f"seed{seed}"
+        grid.open_folder(part, [job for job in jobs if job.seed == seed], "by hand.toml")
+        for job in jobs:
+            if job.seed == seed:
+                shutil.copytree(whole / "runs" / job.name, part / "runs" / job.name)
+        pack(part, tmp_path / "packed")
+    assert {job.name for job in grid.read_folder(tmp_path / "packed")} == {x.name for x in jobs}
+    row = {run.job.name: run.row for run in data.read(whole).runs}
+    again = {run.job.name: run.row for run in data.read(tmp_path / "packed").runs}
+    assert repr({name: again[name] for name in row}) == repr(row)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    study, out = write_study(tmp_path / "study"), tmp_path / "packed"
+    with pytest.raises(StudyError, match="is the study itself"):
+        pack(study, study)
+    with pytest.raises(StudyError, match="not a study's folder"):
+        pack(tmp_path / "nothing", out)
+    pack(study, out)
+    shutil.rmtree(out / "runs" / RUN)
+    shutil.copytree(study / "runs" / RUN, out / "runs" / RUN)  # as if it had been run there
+    assert pack(study, out).new == 0
+    (out / "runs" / RUN / "evaluation.json").unlink()
+    with pytest.raises(StudyError, match="has begun there and is not finished"):
+        pack(study, out)
+    shutil.rmtree(out / "runs" / RUN)
+    (out / "runs" / RUN).symlink_to(tmp_path)
+    with pytest.raises(FileError, match="is a link"):
+        pack(study, out)
+    assert not (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_a_study_continues_in_a_packed_folder(whole: tuple[Path, Path], tmp_path: Path) -> None:
+    file, study = whole
+    half, out = tmp_path / "half", tmp_path / "packed"
+    shutil.copytree(study, half)
+    missing = "rcpo-KeptPoint-v0-seed1"
+    (half / "runs" / missing / "measures.json").unlink()
+    assert pack(half, out)[:3] == (4, 3, 3)
+    assert not (out / "runs" / missing).exists()
+    waiting = Driver(out, grid.read_folder(out), 1).waiting
+    assert [one.job.name for one in waiting] == [missing]
+    kept = {path: path.read_bytes() for path in out.glob("runs/*/*")}
+    assert "4 of 4 runs are done" in finish(out, file)
+    assert {path: path.read_bytes() for path in kept} == kept  # config.json too
+    assert (out / "runs" / missing / "checkpoint").is_dir()
+    for name in ("runs.csv", "summary.csv"):
+        assert (out / name).read_bytes() == (study / name).read_bytes()
+    assert pack(half, out).new == 0  # the run that was made there stays
+    assert os.listdir(out / "runs" / missing) != []
+
+    text = file.read_text().replace("multiplier_lr = 0.5", "multiplier_lr = 0.25")
+    (tmp_path / "other.toml").write_text(text)
+    assert cli.main(["study", str(tmp_path / "other.toml"), "--out", str(out)]) == 2
