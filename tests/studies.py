@@ -34,8 +34,35 @@ def write_study(out: Path) -> Path:
     return out
 
 
-def write_run(out: Path, job: grid.Job, costs: list[float], deployed: float) -> None:
-    """Write a finished run with these costs in training, and this one in deployment."""
+LIMITS: dict[str, Any] = {
+    "methods": ["ddpg", "sc", "usc"],
+    "tasks": ["CarGoal1", "CarGoal2"],
+    "seeds": [0, 1],
+    "steps": 900,
+    "deployment_episodes": 1,
+    "task": {"CarGoal2": {"limits": [2, 0.5]}},
+}
+
+
+def write_limits_study(out: Path) -> Path:
+    """Write a study with two limits on CarGoal2: SC costs seed + 0.5, USC 0.25, DDPG 9."""
+    jobs = grid.jobs_of(LIMITS)
+    grid.open_folder(out, jobs, "limits.toml")
+    for job in jobs:
+        cost = {"ddpg": 9.0, "sc": job.seed + 0.5, "usc": 0.25}[job.method]
+        write_run(out, job, [cost, cost], cost, reward=job.limit, success=0.5)
+    return out
+
+
+def write_run(
+    out: Path,
+    job: grid.Job,
+    costs: list[float],
+    deployed: float,
+    reward: float = 1.0,
+    success: float | None = None,
+) -> None:
+    """Write a finished run with these costs in training, and these numbers in deployment."""
     run = out / "runs" / job.name
     run.mkdir(parents=True)
     with (run / "episodes.csv").open("w", newline="") as file:
@@ -51,7 +78,7 @@ def write_run(out: Path, job: grid.Job, costs: list[float], deployed: float) -> 
         tables[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     summary = {"steps": job.steps, "episodes": len(costs), "tables": tables}
     write_json(run / "summary.json", summary)
-    means = {"cost": deployed, "reward": 1.0, "success": None}
+    means = {"cost": deployed, "reward": reward, "success": success}
     episode = means | {"episode": 0, "hazard_distance_mean": None}
     content = {"means": means, "safety_critic": {"auc": 0.75}, "episodes": [episode]}
     write_json(run / "evaluation.json", content)

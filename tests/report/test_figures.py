@@ -9,6 +9,7 @@ from PIL import Image
 from safecritic.report import data, figures, interactive
 from safecritic.study import grid
 from safecritic.study.table import Run
+from studies import write_limits_study, write_study
 
 
 @pytest.mark.slow
@@ -59,3 +60,25 @@ def test_a_curve_is_the_mean_of_the_seeds(tmp_path: Path) -> None:
     np.testing.assert_allclose(line.y, 2.0)
     assert line.high is not None
     np.testing.assert_allclose(line.high - line.y, 1.0)
+
+
+def test_the_frontier_of_a_task_with_limits(tmp_path: Path) -> None:
+    study = data.read(write_limits_study(tmp_path))
+    drawn = [figure for figure in figures.limits(study) if not figure.empty]
+    (figure,) = drawn  # CarGoal1 has one limit
+    assert figure.name == "limits-CarGoal2"
+    cost, success, reward = figure.panels
+    assert cost.xticks == ([0.0, 1.0], ["0.5", "2"])
+    lines = {mark.label: mark for mark in cost.marks}
+    assert list(lines) == ["cost = limit", "DDPG", "SC", "USC"]
+    np.testing.assert_allclose(lines["cost = limit"].y, [0.5, 2.0])
+    np.testing.assert_allclose(lines["SC"].y, [1.0, 1.0])
+    np.testing.assert_allclose(lines["SC"].error, [0.5, 0.5])
+    np.testing.assert_allclose(success.marks[0].y, [50.0, 50.0])
+    np.testing.assert_allclose(reward.marks[2].y, [0.5, 2.0])  # USC
+    assert cost.note == "above the axis: DDPG, up to 9.0"
+    assert figure.shows_legend
+
+
+def test_a_study_without_limits_has_no_frontier(tmp_path: Path) -> None:
+    assert all(figure.empty for figure in figures.limits(data.read(write_study(tmp_path))))

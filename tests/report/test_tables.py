@@ -9,7 +9,7 @@ import pytest
 from safecritic.report import data, tables
 from safecritic.run.folder import read_table
 from safecritic.study.table import summarise
-from studies import read_cells
+from studies import read_cells, write_limits_study
 
 
 @pytest.mark.slow
@@ -60,3 +60,24 @@ def test_latex_has_as_many_cells_in_every_line_and_no_bare_signs(finished: Path)
         assert len({len(re.findall(r"(?<!\\)&", line)) for line in lines}) == 1, path.name
         assert not re.search(r"(?<!\\)[%#_]", text.replace(r"\begin{", "").split("caption")[1])
         assert all(sign not in text for sign in "±≠≥–")
+
+
+def test_the_table_of_limits(tmp_path: Path) -> None:
+    table = tables.limits_table(data.read(write_limits_study(tmp_path)), tmp_path)
+    lines = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    assert [(line["task"], line["limit"], line["method"]) for line in lines] == [
+        ("CarGoal2", limit, method) for limit in ("0.5", "2") for method in ("DDPG", "SC", "USC")
+    ]
+    assert lines[1]["within"] == "1 of 2"
+    assert lines[1]["cost"] == "1.00 ± 0.50"
+    assert lines[1]["success %"] == "50.0 ± 0.0"
+    assert lines[5]["reward"] == "2.00 ± 0.00"
+
+
+def test_the_papers_numbers_stand_at_the_papers_limit_alone(tmp_path: Path) -> None:
+    study = data.read(write_limits_study(tmp_path))
+    assert study.paper_value("training", "usc", "CarGoal1", "reward") is not None
+    assert study.paper_value("training", "usc", "CarGoal2-limit2", "reward") is None
+    study.case_of["CarGoal2-limit2"] = study.case_of["CarGoal2-limit2"]._replace(limit=5.0)
+    theirs = study.paper_value("training", "usc", "CarGoal2-limit2", "reward")
+    assert theirs == (8.84, 0.62)

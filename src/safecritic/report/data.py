@@ -11,6 +11,7 @@ import numpy as np
 from safecritic.methods import METHODS
 from safecritic.study.grid import read_study
 from safecritic.study.table import StudyTable, read_runs
+from safecritic.tasks.registry import TASKS
 
 
 class PaperValue(NamedTuple):
@@ -32,12 +33,11 @@ class Study(StudyTable):
     source: str = ""  # the file that described it
     paper: dict[tuple[str, str, str, str], PaperValue] = field(default_factory=dict)
 
-    def limit(self, task: str) -> float:
-        """Return the cost limit of a task."""
-        return float(self.on(task)[0].job.settings["cost_limit"])
-
-    def paper_value(self, table: str, method: str, task: str, metric: str) -> PaperValue | None:
-        """Return the paper's number, or None if it gives none."""
+    def paper_value(self, table: str, method: str, case: str, metric: str) -> PaperValue | None:
+        """Return the paper's number, or None if it gives none at this limit."""
+        task, limit, swept = self.case_of[case]
+        if swept and (task not in TASKS or TASKS[task].cost_limit != limit):
+            return None
         return self.paper.get((table, method, task, metric))
 
 

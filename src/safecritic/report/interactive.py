@@ -133,6 +133,8 @@ def _traces(mark: Any, suffix: str, seen: set[str]) -> list[dict[str, Any]]:
                 "line": style | {"dash": mark.style.dash},
                 "marker": {"symbol": _symbol(mark.style), "size": 6},
             }
+            if mark.error is not None:
+                trace["error_y"] = {"array": numbers(mark.error), "thickness": 1.4, "width": 3}
             return [*band, trace | place | _named(mark.label, seen)]
         case Points():
             trace = {

@@ -19,6 +19,7 @@ class Line:
     low: np.ndarray | None = None  # band
     high: np.ndarray | None = None
     marked: bool = False  # a marker at every point
+    error: np.ndarray | None = None  # half length of a vertical bar at every point
 
 
 @dataclass
@@ -78,6 +79,7 @@ class Panel:
     xlog: bool = False
     ylog: bool = False
     xticks: tuple[Sequence[float], Sequence[str]] | None = None
+    named: bool = True  # if there are ticks, they name the methods
     xrange: tuple[float, float] | None = None
     yrange: tuple[float, float] | None = None
     square: bool = False  # the same scale on both axes
@@ -124,7 +126,7 @@ class Figure:
     @property
     def shows_legend(self) -> bool:
         """Whether a legend is needed: not where the methods are named along the axis."""
-        along = any(panel.xticks and not panel.xlog for panel in self.panels)
+        along = any(panel.xticks and panel.named for panel in self.panels)
         return len(self.legend) > 1 and not along
 
 

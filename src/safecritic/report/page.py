@@ -112,7 +112,7 @@ def _head(study: Study) -> str:
         text = f"This study is not finished: {len(study.runs) - done} runs are missing"
         text += f", {failed} of them failed" if failed else ""
         lines.append(f'<p class="warning">{text}. Tables show finished runs only.</p>')
-    few = min((len(study.of(m, t)) for m in study.methods for t in study.tasks), default=0)
+    few = min((len(study.of(m, t)) for m in study.methods for t in study.cases), default=0)
     if few < 5:
         count = f"only {few}" if few else "no"
         text = f"Some method has {count} finished run{'s' * (few != 1)} on some task"

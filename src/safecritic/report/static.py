@@ -89,7 +89,7 @@ def _draw(panel: Panel, axis: Any) -> None:
     if panel.xrange is not None:
         axis.set_xlim(*panel.xrange)
     if panel.xticks is not None:
-        long = not panel.xlog and len(panel.xticks[1]) > 4
+        long = panel.named and len(panel.xticks[1]) > 4
         names = list(map(_plain, panel.xticks[1]))
         axis.set_xticks(panel.xticks[0], names, rotation=40 if long else 0,
                         ha="right" if long else "center", rotation_mode="anchor")  # fmt: skip
@@ -110,6 +110,11 @@ def _mark(mark: Any, axis: Any) -> None:
                 )
             marker = {"marker": MARKERS[mark.style.marker], "markersize": 5} if mark.marked else {}
             axis.plot(mark.x, mark.y, linestyle=DASHES[mark.style.dash], **style, **marker)
+            if mark.error is not None:
+                axis.errorbar(
+                    mark.x, mark.y, yerr=mark.error, fmt="none", ecolor=mark.style.colour,
+                    elinewidth=1.2, capsize=2.5,
+                )  # fmt: skip
         case Points():
             error = mark.error
             axis.errorbar(

@@ -22,6 +22,7 @@ from safecritic.evaluation import statistics
 from safecritic.files import write_text
 from safecritic.report import sections
 from safecritic.report.data import PaperValue, Study, title
+from safecritic.study.grid import limit_text
 from safecritic.study.table import (
     NONE,
     Summary,
@@ -65,7 +66,7 @@ class Table:
 
     def write_latex(self, path: Path) -> None:
         """Write a LaTeX table, which needs the package booktabs; best cells are bold."""
-        columns = "l" * _labels(self) + "r" * (len(self.header) - _labels(self))
+        columns = "".join("l" if name in WORDS else "r" for name in self.header)
         lines = [
             r"\begin{table}",
             r"\centering",
@@ -162,22 +163,22 @@ def compared(
         header += [f"{column.name}, IQM [95%]"] if column.iqm else []
         header += [f"{column.name}, paper", DIFFERS] if column.metric else []
     table = Table(name, heading, caption, header, [])
-    for task in study.tasks:
+    for case in study.cases:
         first = len(table.rows)
         means: list[list[float]] = []  # of each row
         for method in study.methods:
-            number = len(study.values(method, task, columns[0].source))
+            number = len(study.values(method, case, columns[0].source))
             if not number:
                 continue
-            summaries = [study.summary(method, task, column.source) for column in columns]
+            summaries = [study.summary(method, case, column.source) for column in columns]
             means.append([summary.mean for summary in summaries])
-            row = [task, title(method), str(number)]
+            row = [case, title(method), str(number)]
             for column, summary in zip(columns, summaries, strict=True):
                 row.append(summary.mean_text(column.digits, column.scale))
                 if column.iqm:
                     row.append(summary.iqm_text(column.digits, column.scale))
                 if column.metric:
-                    theirs = study.paper_value(paper, method, task, column.metric)
+                    theirs = study.paper_value(paper, method, case, column.metric)
                     row.append(NONE if theirs is None else theirs.text(column.digits))
                     row.append(differs(summary, theirs, episodes, column.scale))
             table.rows.append(row)
@@ -188,6 +189,30 @@ def compared(
                 for number, value in enumerate(values):
                     if value == best:
                         table.marks[first + number, at] = "best"
+    return table
+
+
+def limits_table(study: Study, folder: Path) -> Table:
+    """Make a table of every limit and method: what the deployed policies do."""
+    table = Table(
+        "limits",
+        "What each limit gives",
+        "The deployed policies trained at each limit: means and standard errors over n seeds. "
+        "Within: in how many of them the mean cost of an episode is at most the limit.",
+        ["task", "limit", "method", "n", "within", "cost", "success %", "reward"],
+        [],
+    )
+    for name, case in study.case_of.items():
+        for method in study.methods:
+            if not case.swept or not study.of(method, name):
+                continue
+            kept, number = study.within(method, name)
+            row = [case.task, limit_text(case.limit), title(method), str(number)]
+            row.append(f"{kept} of {number}")
+            row.append(study.summary(method, name, "deployed_cost").mean_text())
+            row.append(study.summary(method, name, "deployed_success").mean_text(1, 100.0))
+            row.append(study.summary(method, name, "deployed_reward").mean_text())
+            table.rows.append(row)
     return table
 
 
@@ -338,15 +363,15 @@ def improvement_table(study: Study, folder: Path) -> Table:
     table = Table(
         "improvement", f"Is {name} better?", caption, ["task", "against", "n", *columns], []
     )
-    for task in study.tasks:
+    for case in study.cases:
         for other in study.methods[:-1]:
-            counts = [len(study.of(method, task)) for method in (chosen, other)]
+            counts = [len(study.of(method, case)) for method in (chosen, other)]
             if not all(counts):
                 continue
-            row = [task, title(other), f"{counts[0]}, {counts[1]}"]
+            row = [case, title(other), f"{counts[0]}, {counts[1]}"]
             for column, sign in columns.values():
-                ours = sign * study.values(chosen, task, column)
-                theirs = sign * study.values(other, task, column)
+                ours = sign * study.values(chosen, case, column)
+                theirs = sign * study.values(other, case, column)
                 chance = statistics.probability_of_improvement(ours, theirs)
                 row.append(interval_text(chance) if min(counts) > 1 else NONE)
             table.rows.append(row)
@@ -379,10 +404,10 @@ def theorem_table(study: Study, folder: Path) -> Table:
     )
     header = ["task", "method", "n", "m", *THEOREM.values()]
     table = Table("theorem", "Theorem 1 on trained critics", caption, header, [], folded=True)
-    for task in study.tasks:
+    for case in study.cases:
         for method in study.methods:
-            for checks in zip(*study.measured(method, task, "theorem"), strict=False):
-                row = [task, title(method), str(len(checks)), str(checks[0]["m"])]
+            for checks in zip(*study.measured(method, case, "theorem"), strict=False):
+                row = [case, title(method), str(len(checks)), str(checks[0]["m"])]
                 for name, text in THEOREM.items():
                     share = "%" in text
                     values = np.array([check.get(name) for check in checks], np.float64)
@@ -401,9 +426,9 @@ def resources_table(study: Study, folder: Path) -> Table:
     )
     header = ["task", "method", "n", "steps", "minutes", "steps/s", "memory, MiB"]
     table = Table("resources", "Time and memory", caption, header, [])
-    for task in study.tasks:
+    for case in study.cases:
         for method in study.methods:
-            runs = study.of(method, task)
+            runs = study.of(method, case)
             if not runs:
                 continue
             steps = np.array([run.job.steps for run in runs], np.float64)
@@ -411,7 +436,7 @@ def resources_table(study: Study, folder: Path) -> Table:
                               for run in runs])  # fmt: skip
             seconds = np.array([run.seconds for run in runs])
             memory = np.array([run.memory for run in runs]) / 2**20
-            row = [task, title(method), str(len(runs)), f"{steps.mean():,.0f}"]
+            row = [case, title(method), str(len(runs)), f"{steps.mean():,.0f}"]
             row.append(summarise(seconds / 60).mean_text(1))
             row += [summarise(values).mean_text(0) for values in (taken / seconds, memory)]
             table.rows.append(row)
@@ -449,6 +474,7 @@ def runs_table(study: Study, folder: Path) -> Table:
 Function = Callable[[Study, Path], Table]
 
 TABLES: dict[str, list[Function]] = {
+    "Limits": [limits_table],
     "Training": [training_table, late_table, improvement_table],
     "Deployment": [deployment_table, success_table],
     "Cost maps": [instant_map_table, discounted_map_table],
