@@ -54,6 +54,22 @@ def write_limits_study(out: Path) -> Path:
     return out
 
 
+Outcome = tuple[float, float | None, float]  # deployed cost, success, reward of a run
+
+
+def write_outcomes(out: Path, outcomes: dict[str, list[Outcome]], **content: Any) -> Path:
+    """Write a study of CarGoal1 (limit 1) in which the runs of each method end like this."""
+    seeds = list(range(max(len(runs) for runs in outcomes.values())))
+    grid_ = {"methods": list(outcomes), "tasks": ["CarGoal1"], "seeds": seeds, "steps": 900}
+    jobs = grid.jobs_of(grid_ | {"deployment_episodes": 1} | content)
+    grid.open_folder(out, jobs, "outcomes.toml")
+    for job in jobs:
+        if job.seed < len(outcomes[job.method]):
+            cost, success, reward = outcomes[job.method][job.seed]
+            write_run(out, job, [cost, cost], cost, reward, success)
+    return out
+
+
 def write_run(
     out: Path,
     job: grid.Job,

@@ -1,6 +1,7 @@
 """The report of a study in any state."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from safecritic import cli
 from safecritic.report.build import build
 from safecritic.study import grid
-from studies import read_cells
+from studies import read_cells, write_outcomes
 
 
 @pytest.mark.slow
@@ -46,3 +47,23 @@ def test_a_study_that_has_not_begun(tmp_path: Path, capsys: Any) -> None:
 def test_no_study_there(tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["report", str(tmp_path)]) == 2
     assert "is not a study's folder" in capsys.readouterr().err
+
+
+def test_the_verdict_the_warnings_and_the_date_are_on_the_page(tmp_path: Path) -> None:
+    outcomes = {"sc": [(3.0, 1.0, 1.0)] * 3, "usc": [(0.5, 1.0, 1.0)] * 3}
+    text = build(write_outcomes(tmp_path, outcomes)).read_text(encoding="utf-8")
+    start = text.index('<ul class="verdict">')
+    assert '<li class="ahead"><b>CarGoal1, limit 1, 900 steps:</b> USC is ahead' in text[start:]
+    assert text.index('<h2 id="training">') > start
+    assert "This study is shorter than the paper" in text[:start]
+    assert "(SC and USC: 900 steps in place of 200,000, as in paper.toml)" in text[:start]
+    assert "no two methods can be told apart, so nothing is bold there" in text[:start]
+    assert re.search(r"Page made on \d{4}-\d\d-\d\d \d\d:\d\d UTC with safecritic \d", text[:start])
+
+
+def test_a_study_as_long_as_the_papers_has_no_warning(tmp_path: Path) -> None:
+    outcomes = {"sc": [(3.0, 1.0, 1.0)] * 5, "usc": [(0.5, 1.0, 1.0)] * 5}
+    study = write_outcomes(tmp_path, outcomes, steps=200_000)
+    text = build(study).read_text(encoding="utf-8")
+    assert '<p class="warning">' not in text
+    assert '<li class="take">' in text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from safecritic.study import table
-from studies import write_limits_study, write_study
+from studies import write_limits_study, write_outcomes, write_study
 
 
 @pytest.fixture
@@ -131,3 +131,15 @@ def test_rows_and_summaries_have_the_limit_if_there_are_several(
     plain = table.read(out)
     assert "limit" not in plain.rows[0]
     assert "limit" not in plain.summary_rows()[0]
+
+
+def test_a_limit_is_kept_on_average_and_by_most_runs(tmp_path: Path) -> None:
+    outcomes = {
+        "ddpg": [(0.0, 1.0, 1.0), (1.4, 1.0, 1.0), (1.5, 1.0, 1.0)],  # on average, by one of three
+        "sc": [(0.0, 1.0, 1.0), (0.0, 1.0, 1.0), (9.0, 1.0, 1.0)],  # by two of three, not so
+        "usc": [(0.5, 1.0, 1.0), (1.0, 1.0, 1.0), (1.1, 1.0, 1.0)],
+    }
+    study = table.read(write_outcomes(tmp_path, outcomes))
+    assert [study.within(method, "CarGoal1")[0] for method in outcomes] == [1, 2, 2]
+    assert [study.keeps(method, "CarGoal1") for method in outcomes] == [False, False, True]
+    assert not study.keeps("rcpo", "CarGoal1")  # which was not run

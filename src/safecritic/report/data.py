@@ -1,15 +1,17 @@
 """What a report is made of: the runs of a study as far as they are, and the paper's numbers."""
 
 import csv
+import tomllib
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from safecritic.methods import METHODS
-from safecritic.study.grid import read_study
+from safecritic.study.grid import read_study, shipped
 from safecritic.study.table import StudyTable, read_runs
 from safecritic.tasks.registry import TASKS
 
@@ -40,6 +42,31 @@ class Study(StudyTable):
             return None
         return self.paper.get((table, method, task, metric))
 
+    def steps(self, method: str, case: str) -> tuple[int, int]:
+        """Return the fewest and the most steps of the finished runs of a method in a case."""
+        steps = [run.steps for run in self.of(method, case)]
+        return min(steps, default=0), max(steps, default=0)
+
+    def unlike_the_paper(self, method: str, case: str) -> str:
+        """Return why numbers cannot be compared with the paper's, or nothing if they can."""
+        task, limit, _ = self.case_of[case]
+        steps, needed = self.steps(method, case)[0], self.paper_steps(method)
+        if steps < needed:
+            return f"{steps:,} steps in place of {needed:,}"
+        if limit != TASKS[task].cost_limit:
+            return f"limit {limit:g} in place of {TASKS[task].cost_limit:g}"
+        return ""
+
+    def paper_steps(self, method: str) -> int:
+        """Return the steps that paper.toml gives a method; the paper itself names no number."""
+        content = self.paper_grid
+        return content["method"].get(method, {}).get("steps", content["steps"])
+
+    @cached_property
+    def paper_grid(self) -> dict[str, Any]:
+        """The content of paper.toml."""
+        return tomllib.loads(shipped()["paper.toml"].read_text("utf-8"))
+
 
 def title(method: str) -> str:
     """Return a method's name as the paper writes it."""
@@ -60,3 +87,13 @@ def read_paper() -> dict[tuple[str, str, str, str], PaperValue]:
         key = (row["table"], row["method"], row["task"], row["metric"])
         paper[key] = PaperValue(float(row["mean"]), spread)
     return paper
+
+
+def listed(names: list[str], last: str = "and") -> str:
+    """Return names in a row: `SC, CSC and USC`."""
+    return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def steps_text(fewest: int, most: int) -> str:
+    """Return a number of steps, or a range."""
+    return f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"

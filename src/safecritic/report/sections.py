@@ -19,6 +19,7 @@ INTRODUCTIONS = {
     "Uncertainty": "Is the influence high where the critic is wrong, and does Theorem 1 hold?",
     "Time and memory": "",
     "Runs": "",
+    "Settings": "What the runs were made with.",
 }
 
 

@@ -30,7 +30,7 @@ from safecritic.evaluation.measures import read_arrays, read_measures
 from safecritic.files import FileError, damaged, is_there, write_text
 from safecritic.methods import METHODS
 from safecritic.run.episode import over_known
-from safecritic.run.folder import read_episodes, read_json
+from safecritic.run.folder import read_config, read_episodes, read_json
 from safecritic.run.records import EvaluationFile, Resources, SummaryFile
 from safecritic.study import grid
 from safecritic.study.grid import Job
@@ -131,6 +131,20 @@ class Run:
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of measures.safetensors."""
         return read_arrays(self.path)
+
+    @cached_property
+    def steps(self) -> int:
+        """The environment steps of a finished run, which its episodes may have ended early."""
+        if not self.done:
+            return self.job.steps
+        return int(read_json(self.path / "summary.json", SummaryFile)["steps"])
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """The versions with which a finished run was begun."""
+        if not self.done or not is_there(self.path / "config.json"):
+            return {}
+        return read_config(self.path)["versions"]
 
     @cached_property
     def seconds(self) -> float:
@@ -290,6 +304,15 @@ class StudyTable:
         costs = self.values(method, case, column)
         costs = costs[~np.isnan(costs)]
         return int((costs <= self.limit(case, method) + ROUNDING).sum()), len(costs)
+
+    def keeps(self, method: str, case: str, column: str = "deployed_cost") -> bool:
+        """Return whether a method keeps the limit: on average, and in more than half of its runs.
+
+        One run far below the limit could carry the average of many above it.
+        """
+        kept, number = self.within(method, case, column)
+        mean = self.summary(method, case, column).mean
+        return mean <= self.limit(case, method) + ROUNDING and 2 * kept > number
 
     def on(self, case: str) -> list[Run]:
         """Return all runs of a case, finished or not."""
