@@ -34,8 +34,51 @@ def write_study(out: Path) -> Path:
     return out
 
 
-def write_run(out: Path, job: grid.Job, costs: list[float], deployed: float) -> None:
-    """Write a finished run with these costs in training, and this one in deployment."""
+LIMITS: dict[str, Any] = {
+    "methods": ["ddpg", "sc", "usc"],
+    "tasks": ["CarGoal1", "CarGoal2"],
+    "seeds": [0, 1],
+    "steps": 900,
+    "deployment_episodes": 1,
+    "task": {"CarGoal2": {"limits": [2, 0.5]}},
+}
+
+
+def write_limits_study(out: Path) -> Path:
+    """Write a study with two limits on CarGoal2: SC costs seed + 0.5, USC 0.25, DDPG 9."""
+    jobs = grid.jobs_of(LIMITS)
+    grid.open_folder(out, jobs, "limits.toml")
+    for job in jobs:
+        cost = {"ddpg": 9.0, "sc": job.seed + 0.5, "usc": 0.25}[job.method]
+        write_run(out, job, [cost, cost], cost, reward=job.limit, success=0.5)
+    return out
+
+
+Outcome = tuple[float, float | None, float]  # deployed cost, success, reward of a run
+
+
+def write_outcomes(out: Path, outcomes: dict[str, list[Outcome]], **content: Any) -> Path:
+    """Write a study of CarGoal1 (limit 1) in which the runs of each method end like this."""
+    seeds = list(range(max(len(runs) for runs in outcomes.values())))
+    grid_ = {"methods": list(outcomes), "tasks": ["CarGoal1"], "seeds": seeds, "steps": 900}
+    jobs = grid.jobs_of(grid_ | {"deployment_episodes": 1} | content)
+    grid.open_folder(out, jobs, "outcomes.toml")
+    for job in jobs:
+        if job.seed < len(outcomes[job.method]):
+            cost, success, reward = outcomes[job.method][job.seed]
+            write_run(out, job, [cost, cost], cost, reward, success)
+    return out
+
+
+def write_run(
+    out: Path,
+    job: grid.Job,
+    costs: list[float],
+    deployed: float,
+    reward: float = 1.0,
+    success: float | None = None,
+) -> None:
+    """Write a finished run with these costs in training, and these numbers in deployment."""
     run = out / "runs" / job.name
     run.mkdir(parents=True)
     with (run / "episodes.csv").open("w", newline="") as file:
@@ -51,7 +94,7 @@ def write_run(out: Path, job: grid.Job, costs: list[float], deployed: float) -> 
         tables[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     summary = {"steps": job.steps, "episodes": len(costs), "tables": tables}
     write_json(run / "summary.json", summary)
-    means = {"cost": deployed, "reward": 1.0, "success": None}
+    means = {"cost": deployed, "reward": reward, "success": success}
     episode = means | {"episode": 0, "hazard_distance_mean": None}
     content = {"means": means, "safety_critic": {"auc": 0.75}, "episodes": [episode]}
     write_json(run / "evaluation.json", content)

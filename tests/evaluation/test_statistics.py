@@ -68,3 +68,35 @@ def test_probability_of_improvement_by_hand():
     assert two.value == 0.75
     with pytest.raises(ValueError, match="got 1 and 2 tasks"):
         statistics.probability_of_improvement(ours, np.zeros((2, 2)))
+
+
+def test_the_permutation_test_by_hand() -> None:
+    # of the six ways to deal four runs out in two pairs, two are as far apart as these
+    assert statistics.permutation_p(np.array([1.0, 2.0]), np.array([4.0, 3.0])) == 2 / 6
+    assert statistics.permutation_p(np.array([1.0, 4.0]), np.array([2.0, 3.0])) == 1.0
+    assert statistics.permutation_p(np.ones(5), np.ones(3)) == 1.0
+    known = np.array([1.0, np.nan, 2.0])
+    assert statistics.permutation_p(known, np.array([4.0, 3.0])) == 2 / 6
+    assert np.isnan(statistics.permutation_p(np.array([np.nan]), np.ones(3)))
+
+
+def test_the_permutation_test_of_many_runs_is_drawn() -> None:
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(size=12), rng.normal(size=12)
+    assert statistics.permutation_p(one, other + 3.0) <= 2 / statistics.DEALS
+    exact = stats.permutation_test(
+        (one, other), lambda x, y, axis: x.mean(axis) - y.mean(axis), n_resamples=50_000
+    ).pvalue
+    assert abs(statistics.permutation_p(one, other) - exact) < 0.03
+
+
+def test_when_two_methods_can_be_told_apart() -> None:
+    low = np.array([1.0, 1.1, 1.2, 1.3])
+    assert statistics.told_apart(low, low + 1)
+    assert not statistics.told_apart(low[:3], low[:3] + 1)  # 2 of 20 deals
+    assert not statistics.told_apart(low, low + 0.1)
+    assert not statistics.told_apart(low, np.array([np.nan]))
+    for n in range(1, 6):
+        far = statistics.told_apart(np.arange(n), 100.0 + np.arange(n))
+        assert statistics.can_be_told_apart(n, n) == far
+    assert not statistics.can_be_told_apart(5, 0)

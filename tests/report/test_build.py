@@ -1,6 +1,7 @@
 """The report of a study in any state."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from safecritic import cli
 from safecritic.report.build import build
 from safecritic.study import grid
 from safecritic.study.pack import pack
-from studies import read_cells
+from studies import read_cells, write_outcomes
 
 
 @pytest.mark.slow
@@ -59,3 +60,23 @@ def test_a_packed_study_has_the_same_page(finished: Path, tmp_path: Path) -> Non
     for name in files:
         if name.suffix in (".csv", ".tex", ".html"):
             assert (tmp_path / name).read_bytes() == (finished / name).read_bytes(), name
+
+
+def test_the_verdict_the_warnings_and_the_date_are_on_the_page(tmp_path: Path) -> None:
+    outcomes = {"sc": [(3.0, 1.0, 1.0)] * 3, "usc": [(0.5, 1.0, 1.0)] * 3}
+    text = build(write_outcomes(tmp_path, outcomes)).read_text(encoding="utf-8")
+    start = text.index('<ul class="verdict">')
+    assert '<li class="ahead"><b>CarGoal1, limit 1, 900 steps:</b> USC is ahead' in text[start:]
+    assert text.index('<h2 id="training">') > start
+    assert "This study is shorter than the paper" in text[:start]
+    assert "(SC and USC: 900 steps in place of 200,000, as in paper.toml)" in text[:start]
+    assert "no two methods can be told apart, so nothing is bold there" in text[:start]
+    assert re.search(r"Page made on \d{4}-\d\d-\d\d \d\d:\d\d UTC with safecritic \d", text[:start])
+
+
+def test_a_study_as_long_as_the_papers_has_no_warning(tmp_path: Path) -> None:
+    outcomes = {"sc": [(3.0, 1.0, 1.0)] * 5, "usc": [(0.5, 1.0, 1.0)] * 5}
+    study = write_outcomes(tmp_path, outcomes, steps=200_000)
+    text = build(study).read_text(encoding="utf-8")
+    assert '<p class="warning">' not in text
+    assert '<li class="take">' in text

@@ -36,10 +36,9 @@ def test_a_table_and_a_figure_from_outside_are_on_the_page(tmp_path: Path) -> No
     made = {table.name: table for table in tables.all_tables(data.read(tmp_path), tmp_path)}
     assert made["seen"].section == "Uncertainty"
     assert made["seen"].rows == [
-        ["CarGoal1", "DDPG", "2", "0.40 ± 0.10", "0.40 [0.30, 0.50]"],
-        ["CarGoal1", "SC", "1", "0.10", "–"],
+        ["CarGoal1", "DDPG", "2", "1", "0 of 2", "900", "0.40 ± 0.10", "0.40 [0.30, 0.50]"],
+        ["CarGoal1", "SC", "1", "1", "1 of 1", "900", "0.10", "–"],
     ]
-    assert made["seen"].marks == {(1, 3): "best"}
     assert (tmp_path / "report" / "figures" / "line-CarGoal1.png").is_file()
     # a new section comes after ours
     assert 0 < text.index('<h2 id="runs">') < text.index('<h2 id="of-our-own">Of our own</h2>')

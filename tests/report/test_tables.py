@@ -2,14 +2,23 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from safecritic.report import data, tables
 from safecritic.run.folder import read_table
+from safecritic.study import grid
 from safecritic.study.table import summarise
-from studies import read_cells
+from studies import (
+    Outcome,
+    read_cells,
+    write_limits_study,
+    write_measured_study,
+    write_outcomes,
+    write_run,
+)
 
 
 @pytest.mark.slow
@@ -37,17 +46,96 @@ def test_the_mark_is_where_intervals_do_not_overlap() -> None:
 
 
 @pytest.mark.slow
-def test_best_and_worse_cells(finished: Path) -> None:
-    study = data.read(finished)
-    table = tables.training_table(study, finished)
-    costs = [study.values(method, "CarGoal1", "cost").mean() for method in study.methods]
-    best = [place for place, mark in table.marks.items() if mark == "best"]
-    assert (int(np.argmin(costs)), table.header.index("cost")) in best
-    assert len(best) == 2
-    success = tables.success_table(study, finished)
+def test_worse_cells(finished: Path) -> None:
+    success = tables.success_table(data.read(finished), finished)
+    at = success.header.index("success %")
     for number, row in enumerate(success.rows):
-        failed = float(row[3].split()[0]) < 100
-        assert (success.marks.get((number, 3)) == "worse") == failed
+        failed = float(row[at].split()[0]) < 100
+        assert (success.marks.get((number, at)) == "worse") == failed
+
+
+def best_of(table: tables.Table, column: str) -> list[str]:
+    """Return the methods in bold."""
+    at = table.header.index(column)
+    places = [row for (row, place), mark in table.marks.items() if mark == "best" and place == at]
+    return [table.rows[row][table.header.index("method")] for row in sorted(places)]
+
+
+def test_bold_is_the_best_within_the_limit_and_who_cannot_be_told_apart(tmp_path: Path) -> None:
+    near = [(0.5, 1.0, reward) for reward in (5.9, 6.0, 6.1, 6.2)]
+    outcomes = {
+        "ddpg": [(3.0, 1.0, 9.0)] * 4,  # not within the limit
+        "sc": [(0.4, 1.0, 2.0)] * 4,  # told apart from the best
+        "csc": near,
+        "usc": [(cost, success, reward + 0.05) for cost, success, reward in near],
+    }
+    study = data.read(write_outcomes(tmp_path, outcomes))
+    table = tables.deployment_table(study, tmp_path)
+    assert best_of(table, "reward") == ["CSC", "USC"]
+    assert best_of(table, "cost") == ["SC"]
+    line = dict(zip(table.header, table.rows[0], strict=True))
+    assert [line[name] for name in tables.CONTEXT] == ["1", "0 of 4", "900"]
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        {"sc": [(0.5, 1.0, 2.0)] * 3, "usc": [(0.5, 1.0, 9.0)] * 3},  # too few seeds
+        {"sc": [(5.0, 1.0, 2.0)] * 5, "usc": [(5.0, 1.0, 9.0)] * 5},  # none within the limit
+        {"usc": [(0.5, 1.0, 9.0)] * 5},  # nothing to choose from
+    ],
+)
+def test_nothing_is_bold(tmp_path: Path, outcomes: dict[str, list[Outcome]]) -> None:
+    study = data.read(write_outcomes(tmp_path, outcomes))
+    assert best_of(tables.deployment_table(study, tmp_path), "reward") == []
+
+
+def test_every_table_has_the_limit_who_keeps_it_and_the_steps(tmp_path: Path) -> None:
+    study = data.read(write_measured_study(tmp_path))
+    made = {table.name: table for table in tables.all_tables(study, tmp_path)}
+    assert len(made) == 12
+    for name, table in made.items():
+        if name not in ("settings", "versions"):
+            assert set(tables.CONTEXT) < set(table.header), name
+            line = dict(zip(table.header, table.rows[0], strict=True))
+            assert (line["limit"], line["steps"]) == ("1", "900")
+    runs = [dict(zip(made["runs"].header, row, strict=True)) for row in made["runs"].rows]
+    assert {line["within limit"] for line in runs} == {"yes"}
+
+
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        ({"steps": 900}, "(USC: 900 steps in place of 200,000)"),
+        ({"steps": 200_000, "settings": {"cost_limit": 2.0}}, "(USC: limit 2 in place of 1)"),
+        ({"steps": 200_000}, ""),
+    ],
+)
+def test_a_warning_stands_in_place_of_the_mark(
+    tmp_path: Path, change: dict[str, Any], warning: str
+) -> None:
+    study = data.read(write_outcomes(tmp_path, {"usc": [(0.1, 1.0, 99.0)] * 5}, **change))
+    table = tables.deployment_table(study, tmp_path)
+    marks = [cell for cell, name in zip(table.rows[0], table.header, strict=True) if name == "≠"]
+    if warning:
+        assert warning in table.warning
+        assert marks == ["", ""]
+    else:
+        assert table.warning == ""
+        assert marks == ["≠", ""]
+    table.write_latex(tmp_path / "table.tex")
+    text = (tmp_path / "table.tex").read_text()
+    assert ("Not comparable" in text) == bool(warning)
+
+
+def test_settings_are_listed_and_differences_between_limits_seen(tmp_path: Path) -> None:
+    study = data.read(write_limits_study(tmp_path))
+    table = tables.settings_table(study, tmp_path)
+    assert table.header == ["setting", "DDPG", "SC", "USC"]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["steps"] == ["900", "900", "900"]
+    assert rows["cost_limit"] == ["1.0 / 5.0", "1.0 / 2.0 / 0.5", "1.0 / 2.0 / 0.5"]
+    assert rows["multiplier_lr"][0] == "–"  # DDPG has none
 
 
 @pytest.mark.slow
@@ -60,3 +148,36 @@ def test_latex_has_as_many_cells_in_every_line_and_no_bare_signs(finished: Path)
         assert len({len(re.findall(r"(?<!\\)&", line)) for line in lines}) == 1, path.name
         assert not re.search(r"(?<!\\)[%#_]", text.replace(r"\begin{", "").split("caption")[1])
         assert all(sign not in text for sign in "±≠≥–")
+
+
+def test_the_table_of_limits(tmp_path: Path) -> None:
+    table = tables.limits_table(data.read(write_limits_study(tmp_path)), tmp_path)
+    lines = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    assert [(line["task"], line["limit"], line["method"]) for line in lines] == [
+        ("CarGoal2", limit, method) for limit in ("0.5", "2") for method in ("DDPG", "SC", "USC")
+    ]
+    assert lines[1]["within limit"] == "1 of 2"
+    assert lines[1]["cost"] == "1.00 ± 0.50"
+    assert lines[1]["success %"] == "50.0 ± 0.0"
+    assert lines[5]["reward"] == "2.00 ± 0.00"
+
+
+def test_the_papers_numbers_stand_at_the_papers_limit_alone(tmp_path: Path) -> None:
+    study = data.read(write_limits_study(tmp_path))
+    assert study.paper_value("training", "usc", "CarGoal1", "reward") is not None
+    assert study.paper_value("training", "usc", "CarGoal2-limit2", "reward") is None
+    study.case_of["CarGoal2-limit2"] = study.case_of["CarGoal2-limit2"]._replace(limit=5.0)
+    theirs = study.paper_value("training", "usc", "CarGoal2-limit2", "reward")
+    assert theirs == (8.84, 0.62)
+
+
+def test_long_tables_are_folded_but_not_the_one_that_is_searched(tmp_path: Path) -> None:
+    content = {"methods": ["sc"], "tasks": ["CarGoal1"], "seeds": [0], "deployment_episodes": 1}
+    jobs = grid.jobs_of(content | {"limits": list(range(tables.MOST_ROWS + 1)), "steps": 900})
+    grid.open_folder(tmp_path, jobs, "long.toml")
+    for job in jobs:
+        write_run(tmp_path, job, [1.0], deployed=1.0)
+    made = {table.name: table for table in tables.all_tables(data.read(tmp_path), tmp_path)}
+    assert len(made["limits"].rows) == tables.MOST_ROWS + 1
+    assert made["limits"].folded
+    assert not made["runs"].folded

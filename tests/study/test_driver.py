@@ -10,6 +10,7 @@ import pytest
 
 from helpers.commands import PATIENCE
 from safecritic import cli
+from safecritic.run.folder import read_config
 from studies import FILE, command, finish, numbers, wait_for_a_run, workers_of, write_file
 
 
@@ -65,3 +66,27 @@ def test_a_failed_run_does_not_stop_the_rest_and_a_changed_setting_is_refused(
     assert cli.main(["study", str(file), "--out", str(out)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "multiplier_lr 0.5 (now 0.25)" in line
+
+
+@pytest.mark.slow
+def test_a_study_with_limits_is_run_resumed_and_evaluated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = FILE.replace("cost_limit = 1.0\n", "").replace("seeds = [0, 1]", "seeds = [0]")
+    file, out = write_file(tmp_path, "limits = [0.5, 2]\n" + text), tmp_path / "out"
+    printed = finish(out, file)
+    names = ["ddpg-KeptPoint-v0", "rcpo-KeptPoint-v0-limit0.5", "rcpo-KeptPoint-v0-limit2"]
+    assert sorted(path.name for path in (out / "runs").iterdir()) == [f"{x}-seed0" for x in names]
+    assert "probes:KeptPoint-v0, limit 0.5, mean" in printed
+    assert "3 of 3 runs are done" in printed
+    expected = numbers(out)
+    last = out / "runs" / "rcpo-KeptPoint-v0-limit2-seed0"
+    limits = [read_config(out / "runs" / name)["config"]["cost_limit"] for name in expected]
+    assert limits[1:] == [0.5, 2.0]
+    (last / "evaluation.json").unlink()
+    assert "3 of 3 runs are done" in finish(out, file)
+    assert numbers(out) == expected
+    assert cli.main(["evaluate", str(last), "--trust-env", "--episodes", "1"]) == 0
+    assert "rcpo on KeptPoint-v0" in capsys.readouterr().out
+    assert cli.main(["report", str(out)]) == 0
+    assert (out / "report" / "figures" / "limits-KeptPoint-v0.png").is_file()

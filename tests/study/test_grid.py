@@ -57,6 +57,14 @@ def test_budgets_and_settings_of_a_task_and_a_method() -> None:
         ({"steps": 0.5}, "steps must be a whole number >= 1"),
         ({"settings": {"gama": 0.9}}, "no method here has a setting 'gama': did you mean gamma"),
         ({"settings": {"gamma": 2.0}}, "gamma must be in"),
+        ({"limits": 1.0}, "limits must be a list of one or more numbers >= 0, got 1.0"),
+        ({"limits": []}, "limits must be a list of one or more numbers"),
+        ({"limits": [-1]}, "limits must be a list of one or more numbers"),
+        ({"limits": [float("inf")]}, "limits must be a list of one or more numbers"),
+        ({"limits": [True]}, "limits must be a list of one or more numbers"),
+        ({"limits": [1, 2, 1.0]}, "limits has 1 twice"),
+        ({"limits": [1], "settings": {"cost_limit": 2.0}}, r"and \[settings\] sets cost_limit"),
+        ({"settings": {"limits": [1]}}, "no method here has a setting 'limits'"),
         ({"method": {"usc": {}}}, r"\[method.usc\] is not among the methods"),
         ({"method": {"ddpg": {"tolerance": 1.0}}}, "unknown setting 'tolerance' of ddpg"),
     ],
@@ -108,10 +116,63 @@ def test_a_default_limit_is_a_warning_for_each_environment(tmp_path: Path) -> No
 
 def test_shipped_studies() -> None:
     sizes = {name: len(grid.read(path)) for name, path in grid.shipped().items()}
-    assert sizes == {"paper.toml": 8 * 6 * 5, "quick.toml": 16, "tasks.toml": 4 * 6 * 5}
+    assert sizes == {
+        "limits.toml": 5 * 2 * 6 * 5,
+        "paper.toml": 8 * 6 * 5,
+        "quick.toml": 16,
+        "tasks.toml": 4 * 6 * 5,
+    }
     assert grid.find("quick") == grid.find("quick.toml")
-    with pytest.raises(StudyError, match=r"nor one of paper\.toml, quick\.toml"):
+    with pytest.raises(StudyError, match=r"nor one of limits\.toml, paper\.toml"):
         grid.find("nothing.toml")
+
+
+def test_every_limit_is_a_run_of_every_constrained_method(tmp_path: Path) -> None:
+    content = {"methods": ["ddpg", "sc"], "tasks": ["CarGoal1", "CarGoal2"], "seeds": [0]}
+    jobs = grid.jobs_of(content | {"limits": [0, 0.25], "task": {"CarGoal2": {"limits": [5]}}})
+    assert [(job.name, job.settings["cost_limit"]) for job in jobs] == [
+        ("ddpg-CarGoal1-seed0", 1.0),  # it does not look at the limit
+        ("sc-CarGoal1-limit0-seed0", 0.0),
+        ("sc-CarGoal1-limit0.25-seed0", 0.25),
+        ("ddpg-CarGoal2-seed0", 5.0),
+        ("sc-CarGoal2-limit5-seed0", 5.0),
+    ]
+    grid.open_folder(tmp_path, jobs, "limits.toml")
+    assert grid.read_folder(tmp_path) == jobs
+
+
+def test_a_limit_for_one_method_and_limits_for_a_task_contradict() -> None:
+    content = {"methods": ["sc"], "tasks": ["CarGoal1", "CarGoal2"], "seeds": [0]}
+    content |= {"task": {"CarGoal2": {"limits": [1]}}}
+    with pytest.raises(StudyError, match=r"CarGoal2 has limits, and \[method.sc\] sets cost_limit"):
+        grid.jobs_of(content | {"method": {"sc": {"cost_limit": 2.0}}})
+    content["task"]["CarGoal1"] = {"cost_limit": 3.0}  # the other task keeps its one limit
+    names = [job.name for job in grid.jobs_of(content)]
+    assert names == ["sc-CarGoal1-seed0", "sc-CarGoal2-limit1-seed0"]
+
+
+def test_a_study_without_limits_is_written_as_before(tmp_path: Path) -> None:
+    jobs = grid.jobs_of({"methods": ["sc"], "tasks": ["CarGoal1"], "seeds": [0]})
+    grid.open_folder(tmp_path, jobs, "one.toml")
+    (record,) = grid.read_study(tmp_path)["jobs"]
+    assert list(record) == [
+        "method",
+        "task",
+        "seed",
+        "steps",
+        "train_episodes",
+        "deployment_episodes",
+        "settings",
+        "declared",
+        "checkpoint_every",
+    ]
+
+
+def test_limits_given_are_no_default_limit() -> None:
+    content = {"methods": ["rcpo"], "tasks": [HALL], "seeds": [0], "limits": [1, 2]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        grid.jobs_of(content | {"task": {HALL: {"cost_key": "damage"}}})
 
 
 def test_not_toml_and_not_a_study(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from safecritic.study import table
-from studies import write_study
+from studies import write_limits_study, write_outcomes, write_study
 
 
 @pytest.fixture
@@ -77,3 +77,69 @@ def test_csv_has_the_tables_cells(out: Path) -> None:
         assert cells["deployed_success"] == ""
         assert float(cells["deployed_cost"]) == row["deployed_cost"]
     table.write_csv(out / "none.csv", [])
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> table.StudyTable:
+    return table.read(write_limits_study(tmp_path / "swept"))
+
+
+def test_each_limit_is_a_case_by_size_and_has_the_runs_of_who_ignores_it(
+    swept: table.StudyTable,
+) -> None:
+    assert swept.tasks == ["CarGoal1", "CarGoal2"]
+    assert swept.cases == ["CarGoal1", "CarGoal2-limit0.5", "CarGoal2-limit2"]
+    assert [swept.limit(case) for case in swept.cases] == [1.0, 0.5, 2.0]
+    names = [run.job.name for run in swept.of("sc", "CarGoal2-limit0.5")]
+    assert names == ["sc-CarGoal2-limit0.5-seed0", "sc-CarGoal2-limit0.5-seed1"]
+    for case in swept.cases[1:]:
+        names = [run.job.name for run in swept.of("ddpg", case)]
+        assert names == ["ddpg-CarGoal2-seed0", "ddpg-CarGoal2-seed1"]
+
+
+def test_runs_within_the_limit_are_counted(swept: table.StudyTable) -> None:
+    low, high = swept.cases[1:]
+    assert swept.within("sc", low) == (1, 2)  # 0.5 is at most 0.5, 1.5 is not
+    assert swept.within("sc", high) == (2, 2)
+    assert swept.within("ddpg", high) == (0, 2)
+    assert swept.within("rcpo", high) == (0, 0)
+
+
+def test_rounding_breaks_no_limit(tmp_path: Path) -> None:
+    study = table.read(write_limits_study(tmp_path))
+    study.of("usc", "CarGoal1")[0].row["deployed_cost"] = 0.1 + 0.2 + 0.7 + 1e-16
+    study.of("usc", "CarGoal1")[1].row["deployed_cost"] = 1.001
+    assert study.within("usc", "CarGoal1") == (1, 2)
+
+
+def test_rows_and_summaries_have_the_limit_if_there_are_several(
+    swept: table.StudyTable, out: Path
+) -> None:
+    row = next(row for row in swept.rows if row["run"] == "usc-CarGoal2-limit2-seed1")
+    assert list(row)[:5] == ["run", "method", "task", "limit", "seed"]
+    assert (row["limit"], row["deployed_reward"]) == (2.0, 2.0)
+    assert math.isnan(swept.rows[0]["limit"])  # of a run that has no limit of its own
+    sums = {
+        (row["method"], row["limit"]): row["mean"]
+        for row in swept.summary_rows()
+        if row["column"] == "deployed_reward" and row["task"] == "CarGoal2"
+    }
+    assert sums["usc", 0.5] == 0.5
+    assert sums["usc", 2.0] == 2.0
+    assert sums["ddpg", 0.5] == sums["ddpg", 2.0] == 5.0
+    assert list(swept.overview()) == ["CarGoal1", "CarGoal2, limit 0.5", "CarGoal2, limit 2"]
+    plain = table.read(out)
+    assert "limit" not in plain.rows[0]
+    assert "limit" not in plain.summary_rows()[0]
+
+
+def test_a_limit_is_kept_on_average_and_by_most_runs(tmp_path: Path) -> None:
+    outcomes = {
+        "ddpg": [(0.0, 1.0, 1.0), (1.4, 1.0, 1.0), (1.5, 1.0, 1.0)],  # on average, by one of three
+        "sc": [(0.0, 1.0, 1.0), (0.0, 1.0, 1.0), (9.0, 1.0, 1.0)],  # by two of three, not so
+        "usc": [(0.5, 1.0, 1.0), (1.0, 1.0, 1.0), (1.1, 1.0, 1.0)],
+    }
+    study = table.read(write_outcomes(tmp_path, outcomes))
+    assert [study.within(method, "CarGoal1")[0] for method in outcomes] == [1, 2, 2]
+    assert [study.keeps(method, "CarGoal1") for method in outcomes] == [False, False, True]
+    assert not study.keeps("rcpo", "CarGoal1")  # which was not run

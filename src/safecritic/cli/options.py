@@ -37,7 +37,7 @@ TASK = arg(
 RUN = arg(metavar="RUN", help="folder of the run")
 FILE = arg(
     metavar="FILE",
-    help="TOML file, or one that is shipped: quick.toml, tasks.toml, paper.toml",
+    help="TOML file, or one that is shipped: quick.toml, tasks.toml, limits.toml, paper.toml",
 )
 STUDY = arg(metavar="STUDY", help="folder of the study")
 FORMAT = arg(help="png is the last frame with the whole trail; mp4 needs imageio-ffmpeg")

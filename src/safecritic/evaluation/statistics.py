@@ -1,11 +1,13 @@
 """Summaries over seeds, with intervals. Scores are (tasks, seeds) or (seeds,); NaN is left out.
 
 A few seeds say little about a mean. Beside mean and standard error there are therefore the
-interquartile mean with its bootstrap interval, and the chance that one method beats another
-(Agarwal et al., 2021).
+interquartile mean with its bootstrap interval, the chance that one method beats another (Agarwal et
+al., 2021), and a test of whether two methods can be told apart at all.
 """
 
+import math
 from collections.abc import Callable
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,8 @@ Scores = np.ndarray
 Statistic = Callable[[list[np.ndarray]], np.ndarray]
 
 RESAMPLES = 2_000
+DEALS = 10_000  # at most, of a permutation test
+LEVEL = 0.05  # two methods are told apart if chance alone does it this rarely
 
 
 class Interval(NamedTuple):
@@ -73,6 +77,44 @@ def probability_of_improvement(
         return np.mean([_above(x, y) for x, y in pairs], axis=0)
 
     return _bootstrap([*first, *second], chance, seed, resamples)
+
+
+def permutation_p(ours: np.ndarray, theirs: np.ndarray, seed: int = 0) -> float:
+    """Return how often runs dealt out at random have means at least as far apart as these.
+
+    Every way to deal them out is counted, or else 10,000 drawn ones. NaN without runs of both.
+    """
+    first, second = _known(ours), _known(theirs)
+    n, m = len(first), len(second)
+    if not n or not m:
+        return float("nan")
+    runs = np.concatenate([first, second])
+    exact = math.comb(n + m, n) <= DEALS
+    if exact:
+        dealt = np.array(list(combinations(range(n + m), n)))
+    else:
+        places = np.tile(np.arange(n + m), (DEALS, 1))
+        dealt = np.random.default_rng(seed).permuted(places, axis=1)[:, :n]
+        dealt[0] = np.arange(n)  # the deal that happened is one of them
+    means = runs[dealt].mean(axis=1)
+    others = (runs.sum() - n * means) / m
+    rounding = 1e-9 * (np.abs(runs).max() + 1e-300)
+    return float(np.mean(np.abs(means - others) >= abs(first.mean() - second.mean()) - rounding))
+
+
+def told_apart(ours: np.ndarray, theirs: np.ndarray) -> bool:
+    """Return whether the means differ by more than chance explains (`permutation_p` <= 0.05)."""
+    return permutation_p(ours, theirs) <= LEVEL
+
+
+def can_be_told_apart(n: int, m: int) -> bool:
+    """Return whether so many runs of two methods could differ by more than chance explains.
+
+    >>> can_be_told_apart(3, 3), can_be_told_apart(4, 4)
+    (False, True)
+    """
+    deals = math.comb(n + m, n)
+    return n > 0 and m > 0 and (2 if n == m else 1) / deals <= LEVEL
 
 
 def _above(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -1,16 +1,19 @@
 """What a report is made of: the runs of a study as far as they are, and the paper's numbers."""
 
 import csv
+import tomllib
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from safecritic.methods import METHODS
-from safecritic.study.grid import read_study
+from safecritic.study.grid import read_study, shipped
 from safecritic.study.table import StudyTable, read_runs
+from safecritic.tasks.registry import TASKS
 
 
 class PaperValue(NamedTuple):
@@ -32,13 +35,37 @@ class Study(StudyTable):
     source: str = ""  # the file that described it
     paper: dict[tuple[str, str, str, str], PaperValue] = field(default_factory=dict)
 
-    def limit(self, task: str) -> float:
-        """Return the cost limit of a task."""
-        return float(self.on(task)[0].job.settings["cost_limit"])
-
-    def paper_value(self, table: str, method: str, task: str, metric: str) -> PaperValue | None:
-        """Return the paper's number, or None if it gives none."""
+    def paper_value(self, table: str, method: str, case: str, metric: str) -> PaperValue | None:
+        """Return the paper's number, or None if it gives none at this limit."""
+        task, limit, swept = self.case_of[case]
+        if swept and (task not in TASKS or TASKS[task].cost_limit != limit):
+            return None
         return self.paper.get((table, method, task, metric))
+
+    def steps(self, method: str, case: str) -> tuple[int, int]:
+        """Return the fewest and the most steps of the finished runs of a method in a case."""
+        steps = [run.steps for run in self.of(method, case)]
+        return min(steps, default=0), max(steps, default=0)
+
+    def unlike_the_paper(self, method: str, case: str) -> str:
+        """Return why numbers cannot be compared with the paper's, or nothing if they can."""
+        task, limit, _ = self.case_of[case]
+        steps, needed = self.steps(method, case)[0], self.paper_steps(method)
+        if steps < needed:
+            return f"{steps:,} steps in place of {needed:,}"
+        if limit != TASKS[task].cost_limit:
+            return f"limit {limit:g} in place of {TASKS[task].cost_limit:g}"
+        return ""
+
+    def paper_steps(self, method: str) -> int:
+        """Return the steps that paper.toml gives a method; the paper itself names no number."""
+        content = self.paper_grid
+        return content["method"].get(method, {}).get("steps", content["steps"])
+
+    @cached_property
+    def paper_grid(self) -> dict[str, Any]:
+        """The content of paper.toml."""
+        return tomllib.loads(shipped()["paper.toml"].read_text("utf-8"))
 
 
 def title(method: str) -> str:
@@ -60,3 +87,13 @@ def read_paper() -> dict[tuple[str, str, str, str], PaperValue]:
         key = (row["table"], row["method"], row["task"], row["metric"])
         paper[key] = PaperValue(float(row["mean"]), spread)
     return paper
+
+
+def listed(names: list[str], last: str = "and") -> str:
+    """Return names in a row: `SC, CSC and USC`."""
+    return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def steps_text(fewest: int, most: int) -> str:
+    """Return a number of steps, or a range."""
+    return f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"

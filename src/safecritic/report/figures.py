@@ -9,7 +9,6 @@ from safecritic.evaluation import calibration, cost_map
 from safecritic.report import sections
 from safecritic.report.data import Study, title
 from safecritic.report.marks import (
-    Area,
     Bars,
     Figure,
     Heat,
@@ -17,46 +16,118 @@ from safecritic.report.marks import (
     Mark,
     Panel,
     Points,
+    Scale,
     arrows,
-    ellipse,
+    outline,
 )
 from safecritic.run.curves import running_mean
 from safecritic.run.episode import over_known
+from safecritic.study.grid import limit_text
 from safecritic.study.table import Run, summarise
-from safecritic.style import SOFT, Style, method_style
+from safecritic.style import LIMIT, SOFT, Style, method_style
 
 GRID_POINTS = 160  # of a learning curve
-MAPPED = ("sc", "csc", "usc")  # the paper's first figure
 ARROWS = 16  # along a side of a map
+SIDE = 0.05  # between methods at the same limit, where two limits are 1 apart
 
 
 def per_task(draw: Callable[[Study, str], Figure]) -> Callable[[Study], list[Figure]]:
-    """Turn a function that draws one task into one that draws all tasks of a study."""
+    """Turn a function that draws one case into one that draws every case of a study.
+
+    A case is a task, or a task at one of its limits if it has several.
+    """
 
     @functools.wraps(draw)
     def draw_tasks(study: Study) -> list[Figure]:
-        return [draw(study, task) for task in study.tasks]
+        return [draw(study, case) for case in study.cases]
 
     return draw_tasks
+
+
+# ---------------------------------------------------------------- limits
+
+
+def limits(study: Study) -> list[Figure]:
+    """Draw reward, success and cost of the deployed policies over the limit, for each task."""
+    return [_limits(study, task) for task in study.tasks]
+
+
+def _limits(study: Study, task: str) -> Figure:
+    cases = [name for name, case in study.case_of.items() if case.task == task and case.swept]
+    place = np.arange(len(cases), dtype=float)
+    limit = np.array([study.limit(case) for case in cases])
+    names = {
+        "deployed_cost": "cost of the deployed policies",
+        "deployed_success": "success, %",
+        "deployed_reward": "reward",
+    }
+    panels = []
+    for column, label in names.items():
+        scale = 100.0 if column == "deployed_success" else 1.0
+        marks: list[Mark] = []
+        for at, method in enumerate(study.methods):
+            summaries = [study.summary(method, case, column) for case in cases]
+            mean = scale * np.array([summary.mean for summary in summaries])
+            error = scale * np.array([summary.standard_error for summary in summaries])
+            if np.isnan(mean).all():
+                continue
+            # side by side, so that no bar hides another
+            shift = SIDE * (at - (len(study.methods) - 1) / 2)
+            marks.append(
+                Line(
+                    place + shift,
+                    mean,
+                    method_style(method),
+                    title(method),
+                    marked=True,
+                    error=np.nan_to_num(error),
+                )
+            )
+        if not marks:
+            continue
+        ticks = list(place), [limit_text(x) for x in limit]
+        panel = Panel(label, marks, xlabel="cost limit", xticks=ticks, named=False)
+        if column == "deployed_cost":
+            marks.insert(0, Line(place, limit, LIMIT, "cost = limit"))
+            panel.yroot = True
+            panel.yrange, panel.note = _cost_range(marks, limit.max())
+        panels.append(panel)
+    caption = (
+        "Mean and standard error over seeds of the deployed policies, trained at each limit. Below "
+        "the dashed line the limit is kept. Limits are evenly spaced and costs drawn by their "
+        "square root, so that small ones can be seen. A method that looks at reward alone was "
+        "trained once and is the same at every limit."
+    )
+    return Figure(f"limits-{task}", f"Reward and cost at each limit, {task}", caption, panels)
+
+
+def _cost_range(marks: Iterable[Mark], limit: float) -> tuple[tuple[float, float], str]:
+    """Return a range of costs that one wild method does not flatten, and what it leaves out."""
+    lines = [mark for mark in marks if isinstance(mark, Line)]
+    tops = [float(np.nanmax(line.y + (0 if line.error is None else line.error))) for line in lines]
+    top = 1.08 * min(max(tops), max(3 * limit, 3 * float(np.median(tops))))
+    hidden = [line.label for line, high in zip(lines, tops, strict=True) if high > top]
+    note = f"above the axis: {', '.join(hidden)}, up to {max(tops):.1f}" if hidden else ""
+    return (0.0, top), note
 
 
 # ---------------------------------------------------------------- training
 
 
 @per_task
-def curves(study: Study, task: str) -> Figure:
+def curves(study: Study, case: str) -> Figure:
     """Draw reward, cost and goals over the steps: mean and standard error over seeds."""
     names = {"reward": "reward per episode", "cost": "cost per episode"}
-    if any(np.nansum(run.episodes["success"]) > 0 for run in study.on(task)):
+    if any(np.nansum(run.episodes["success"]) > 0 for run in study.on(case)):
         names["goals"] = "goals reached so far"
-    budgets = [run.job.steps for run in study.on(task)]
+    budgets = [run.job.steps for run in study.on(case)]
     wide = max(budgets) > 3 * min(budgets)
     panels = [
         Panel(
             label,
             [],
             xlabel="environment steps" + (" (log scale)" if wide else ""),
-            level=study.limit(task) if name == "cost" else None,
+            level=study.limit(case) if name == "cost" else None,
             xlog=wide,
             ylog=wide and name == "goals",
         )
@@ -65,7 +136,7 @@ def curves(study: Study, task: str) -> Figure:
     tops: list[float] = []
     lows: list[float] = []
     for method in study.methods:
-        runs = [r for r in study.of(method, task, done=False) if len(r.episodes["step"]) > 1]
+        runs = [r for r in study.of(method, case, done=False) if len(r.episodes["step"]) > 1]
         if not runs:
             continue
         for panel, name in zip(panels, names, strict=True):
@@ -78,18 +149,39 @@ def curves(study: Study, task: str) -> Figure:
                 lows.append(float(line.y[len(line.y) // 5 :].min()))
     if tops:
         # warm-up is costly for all: the axes are for what comes after it
-        panels[1].yrange = (0.0, max(1.2 * max(tops), 6 * study.limit(task)))
+        panels[1].yrange = (0.0, max(1.2 * max(tops), 6 * study.limit(case)))
         highs = [float(np.nanmax(mark.y)) for mark in panels[0].marks if isinstance(mark, Line)]
         room = 0.08 * (max(highs) - min(lows) + 1e-6)
         panels[0].yrange = (min(lows) - room, max(highs) + room)
-    unfinished = any(not run.done for run in study.on(task))
+        for panel in panels[:2]:
+            panel.note = _clipped(panel)
+    unfinished = any(not run.done for run in study.on(case))
     caption = (
         "Running means over the episodes of a run (over a tenth of them, at least 5 and at most "
-        "100), then mean and standard error over seeds. Dashed: the cost limit."
+        "100), then mean and standard error over seeds. Dashed: the cost limit. The axes are for "
+        "what comes after the warm-up; what they cut off is written above them."
     )
     if unfinished:
         caption += " Unfinished runs are drawn as far as they have come."
-    return Figure(f"curves-{task}", f"Learning curves on {task}", caption, panels)
+    return Figure(f"curves-{case}", f"Learning curves on {case}", caption, panels)
+
+
+def _clipped(panel: Panel) -> str:
+    """Return what lies outside a panel's range, in words."""
+    assert panel.yrange is not None
+    low, high = panel.yrange
+    lines = [mark for mark in panel.marks if isinstance(mark, Line)]
+    parts = []
+    for word, least in (("down to", True), ("up to", False)):
+        outside = [line.y < low if least else line.y > high for line in lines]
+        cut = [(line, where) for line, where in zip(lines, outside, strict=True) if where.any()]
+        if not cut:
+            continue
+        last = max(float(line.x[where].max()) for line, where in cut)
+        values = [line.y[where].min() if least else line.y[where].max() for line, where in cut]
+        value = min(values) if least else max(values)
+        parts.append(f"{word} {value:.3g} until step {last:,.0f}")
+    return f"cut off: {', '.join(parts)}" if parts else ""
 
 
 def _curve(runs: Sequence[Run], name: str, log: bool) -> Line:
@@ -122,59 +214,79 @@ def _curve(runs: Sequence[Run], name: str, log: bool) -> Line:
 
 
 def pareto(study: Study) -> list[Figure]:
-    """Draw mean cost and reward of training, in ellipses of one standard deviation over seeds."""
+    """Draw mean cost and reward of training, with whiskers of a standard error over seeds."""
+    caption = "Means over all training episodes, the paper's measure."
+    return [_pareto(study, "pareto", "training", "", caption)]
+
+
+def deployed_pareto(study: Study) -> list[Figure]:
+    """Draw the same for the deployed policies."""
+    caption = "The trained policies without exploration noise."
+    return [_pareto(study, "pareto-deployed", "deployment", "deployed_", caption)]
+
+
+def _pareto(study: Study, name: str, stage: str, prefix: str, caption: str) -> Figure:
     panels = []
-    for task in study.tasks:
+    for case in study.cases:
         marks: list[Mark] = []
         for method in study.methods:
-            pair = [study.values(method, task, name) for name in ("cost", "reward")]
-            cost, reward = (part[~np.isnan(part)] for part in pair)
-            if not len(cost):
+            cost = study.summary(method, case, f"{prefix}cost")
+            reward = study.summary(method, case, f"{prefix}reward")
+            if not cost.n or not reward.n:
                 continue  # no run is finished, or no episode ended
-            style = method_style(method)
-            if len(cost) > 1:
-                half = cost.std(ddof=1), reward.std(ddof=1)
-                marks.append(Area(*ellipse(cost.mean(), reward.mean(), *half), style))
-            centre = np.array([cost.mean()]), np.array([reward.mean()])
-            marks.append(Points(*centre, style, title(method), size=8.0))
-        limit = study.limit(task)
-        drawn = np.concatenate([[limit], *(m.x for m in marks if isinstance(m, Area | Points))])
-        room = 0.05 * (np.ptp(drawn) + 1e-6)
+            errors = [np.nan_to_num(np.array([x.standard_error])) for x in (cost, reward)]
+            marks.append(
+                Points(
+                    np.array([cost.mean]),
+                    np.array([reward.mean]),
+                    method_style(method),
+                    title(method),
+                    size=8.0,
+                    across=errors[0],
+                    error=errors[1],
+                )
+            )
+        limit = study.limit(case)
+        points = [mark for mark in marks if isinstance(mark, Points)]
+        lefts = [float((mark.x - mark.across).min()) for mark in points if mark.across is not None]
+        rights = [float((mark.x + mark.across).max()) for mark in points if mark.across is not None]
+        left, right = min([limit, *lefts]), max([limit, *rights])
+        room = 0.06 * (right - left + 1e-6)
         panels.append(
             Panel(
-                task,
+                case,
                 marks,
                 xlabel="cost per episode",
                 ylabel="reward per episode",
                 upright=limit,
-                xrange=(float(drawn.min() - room), float(drawn.max() + room)),
+                xrange=(left - room, right + room),
             )
         )
-    caption = (
-        "Means over all training episodes. Ellipses: one standard deviation over seeds. Up and to "
-        "the left is better. Dashed: the cost limit."
+    caption += (
+        " Whiskers: one standard error over seeds, in both directions. Left of the dashed line the "
+        "limit is kept; higher is better."
     )
     columns = min(3, max(len(panels), 1))
-    return [Figure("pareto", "Reward against cost in training", caption, panels, columns)]
+    return Figure(name, f"Reward against cost in {stage}", caption, panels, columns)
 
 
 # ---------------------------------------------------------------- deployment
 
 
 @per_task
-def deployment(study: Study, task: str) -> Figure:
+def deployment(study: Study, case: str) -> Figure:
     """Draw every deployment episode, and the mean and standard error over seeds."""
     names = {
         "reward": "reward",
         "cost": "cost",
         "hazard_distance_mean": "distance to the nearest hazard, m",
     }
-    methods = [method for method in study.methods if study.of(method, task)]
+    methods = [method for method in study.methods if study.of(method, case)]
     panels = []
     for name, label in names.items():
         marks: list[Mark] = []
         for place, method in enumerate(methods):
-            runs = study.of(method, task)
+            runs = study.of(method, case)
             rows = [
                 (run, row) for run in runs for row in run.deployment if row.get(name) is not None
             ]
@@ -197,15 +309,15 @@ def deployment(study: Study, task: str) -> Figure:
         ticks = list(range(len(methods))), [title(method) for method in methods]
         panel = Panel(label, marks, xticks=ticks)
         if name == "cost":
-            panel.level = study.limit(task)
+            panel.level = study.limit(case)
             _cut(panel)
         panels.append(panel)
     caption = (
         "Small points: episodes of the trained policies (no exploration noise, screen on). Large "
         "points: mean and standard error over seeds. Dashed: the cost limit."
     )
-    name = f"deployment-{task}"
-    return Figure(name, f"Deployment on {task}", caption, panels, max(len(panels), 1))
+    name = f"deployment-{case}"
+    return Figure(name, f"Deployment on {case}", caption, panels, max(len(panels), 1))
 
 
 def _mean(values: Iterable[float | None]) -> float:
@@ -228,11 +340,11 @@ def _cut(panel: Panel) -> None:
 # ---------------------------------------------------------------- cost maps
 
 
-def _mapped(study: Study, task: str) -> list[Run]:
-    """Return a run for each method of the paper's figure, with the lowest seed they share."""
+def _mapped(study: Study, case: str) -> list[Run]:
+    """Return a run for each method that has maps, with the lowest seed they share."""
     by_method = [
-        {run.job.seed: run for run in study.of(method, task) if "cost_map" in run.measures}
-        for method in MAPPED
+        {run.job.seed: run for run in study.of(method, case) if "cost_map" in run.measures}
+        for method in study.methods
     ]
     by_method = [runs for runs in by_method if runs]
     if not by_method:
@@ -241,8 +353,18 @@ def _mapped(study: Study, task: str) -> list[Run]:
     return [runs[min(shared or runs)] for runs in by_method]
 
 
-def _map_panel(name: str, values: np.ndarray, extent: float, note: str = "") -> Panel:
-    values = cost_map.scaled(values)
+def _scale(label: str, maps: Sequence[np.ndarray]) -> Scale:
+    """Return the one scale of several maps: from 0, or below, to the top of all but a hundredth."""
+    values = np.concatenate([np.ravel(one) for one in maps])
+    low, high = min(0.0, float(values.min())), float(np.quantile(values, 0.99))
+    return Scale(label, low, max(high, low + 1e-6))
+
+
+def _map_panel(
+    name: str, values: np.ndarray, run: Run, scale: Scale, errors: str = "", slopes: bool = True
+) -> Panel:
+    """Return a map with the outlines of what costs; with `slopes`, arrows that point uphill."""
+    extent = run.measures["cost_map"]["extent"]
     size = values.shape[0]
     cell = 2 * extent / size
     along_x, along_y = cost_map.gradient(values, cell)
@@ -254,14 +376,26 @@ def _map_panel(name: str, values: np.ndarray, extent: float, note: str = "") -> 
     y, x = np.meshgrid(middle, middle, indexing="ij")
     length = np.hypot(u, v)
     longest = length.max()
-    marks: list[Mark] = [Heat(values, extent)]
-    if longest > 0:
+    marks: list[Mark] = [Heat(values, extent, scale)]
+    if slopes and longest > 0:
         # the root, so that gentle slopes are seen too
-        scale = 0.9 * (2 * extent / number) * np.sqrt(length / longest) / np.maximum(length, 1e-12)
-        keep = (length > 0.004 * longest).ravel()
-        parts = [part.ravel()[keep] for part in (x, y, u * scale, v * scale)]
+        lengths = 0.9 * (2 * extent / number) * np.sqrt(length / longest)
+        keep = (length > 0.02 * longest).ravel()
+        factor = lengths / np.maximum(length, 1e-12)
+        parts = [part.ravel()[keep] for part in (x, y, u * factor, v * factor)]
         marks.append(arrows(*parts))
-    return Panel(name, marks, xlabel="x, m", ylabel="y, m", square=True, note=note)
+    marks.append(outline(run.arrays["map/instant"][0] > 0, extent))
+    note = f"from {values.min():.2f} to {values.max():.2f}" + (f"\n{errors}" if errors else "")
+    return Panel(
+        name,
+        marks,
+        xlabel="x, m",
+        ylabel="y, m",
+        xrange=(-extent, extent),
+        yrange=(-extent, extent),
+        square=True,
+        note=note,
+    )
 
 
 def _blocks(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -272,67 +406,75 @@ def _blocks(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 def cost_maps(study: Study) -> list[Figure]:
     """Draw the maps of every task: both kinds of truth side by side."""
-    return [draw(study, task) for task in study.tasks for draw in (instant_maps, rolled_maps)]
+    return [draw(study, case) for case in study.cases for draw in (instant_maps, rolled_maps)]
 
 
-def instant_maps(study: Study, task: str) -> Figure:
-    """Draw the truth and the maps of SC, CSC and USC in the first scene."""
-    runs = _mapped(study, task)
+def instant_maps(study: Study, case: str) -> Figure:
+    """Draw the truth and the map of every safety critic in the first scene."""
+    runs = _mapped(study, case)
     panels = []
     if runs:
         extent = runs[0].measures["cost_map"]["extent"]
         truth = runs[0].arrays["map/instant"][0]
-        panels.append(_map_panel("truth", truth, extent, "cost of standing there"))
-        inside = truth > 0
-        for run in runs:
-            prediction = run.arrays["map/predicted"][0]
-            errors = cost_map.errors(prediction, truth, inside, 2 * extent / len(truth))
+        own = _scale("cost of a step", [truth])
+        panels.append(_map_panel("truth: standing there", truth, runs[0], own, slopes=False))
+        predictions = [run.arrays["map/predicted"][0] for run in runs]
+        scale = _scale("Q_C, discounted cost", predictions)
+        for run, prediction in zip(runs, predictions, strict=True):
+            errors = cost_map.errors(prediction, truth, truth > 0, 2 * extent / len(truth))
             note = (
                 f"gradient {errors.gradient_mse:.2f}, contrast {errors.contrast_error:.2f}, "
                 f"entropy {errors.entropy_error:.2f}"
             )
-            panels.append(
-                _map_panel(f"{title(run.method)}, seed {run.job.seed}", prediction, extent, note)
-            )
+            name = f"{title(run.method)}, seed {run.job.seed}"
+            panels.append(_map_panel(name, prediction, run, scale, note))
     caption = (
-        "Q_C in one scene, with the car at rest in each cell, averaged over four headings. Every "
-        "map is scaled to [0, 1] by itself. Arrows point uphill; their length is the square root "
-        "of the slope. The numbers are a map's errors against the truth in this scene."
+        "Q_C in one scene, with the car at rest in each cell, averaged over four headings; all "
+        "safety critics on one scale, whose top hundredth of the cells is cut off. Outlined: where "
+        "standing costs something. Arrows point uphill; their length is the square root of the "
+        "slope. The numbers are a map's range and its errors against the truth in this scene, for "
+        "which both are scaled to [0, 1]."
     )
-    name = f"cost-maps-{task}"
-    return Figure(name, f"Cost maps on {task}", caption, panels, max(len(panels), 1))
+    name = f"cost-maps-{case}"
+    return Figure(name, f"Cost maps on {case}", caption, panels, min(max(len(panels), 1), 5))
 
 
-def rolled_maps(study: Study, task: str) -> Figure:
+def rolled_maps(study: Study, case: str) -> Figure:
     """Draw what followed when each method's policy was started in each cell, and its Q_C."""
-    runs = _mapped(study, task)
+    runs = _mapped(study, case)
+    parts = {"rolled_truth": "realised cost", "rolled_predicted": "Q_C"}
+    maps = [run.arrays[f"map/{part}"][0] for part in parts for run in runs]
+    scale = _scale("discounted cost", maps) if maps else None
     panels = []
-    for part, name in (("rolled_truth", "realised cost"), ("rolled_predicted", "Q_C")):
+    for part, name in parts.items():
         for run in runs:
-            extent = run.measures["cost_map"]["extent"]
+            assert scale is not None
             values = run.arrays[f"map/{part}"][0]
-            note = f"from {values.min():.2f} to {values.max():.2f}"
-            panels.append(_map_panel(f"{title(run.method)}: {name}", values, extent, note))
+            heading = f"{title(run.method)}: {name}"
+            panels.append(_map_panel(heading, values, run, scale, slopes=False))
     caption = (
-        "The same scene, with the car starting at rest and facing right. Top: the discounted cost "
-        "that followed when the deployed policy was started in each cell. Bottom: Q_C of the "
-        "policy's action there."
+        "The same scene, with the car starting at rest and facing right: the discounted cost that "
+        "followed when the deployed policy was started in each cell, and Q_C of the policy's "
+        "action there. All maps are on one scale, of which the top hundredth of the cells is cut "
+        "off; their ranges are above them."
     )
-    name = f"cost-maps-discounted-{task}"
-    heading = f"Cost maps on {task} against the realised cost"
-    return Figure(name, heading, caption, panels, max(len(runs), 1))
+    name = f"cost-maps-discounted-{case}"
+    heading = f"Cost maps on {case} against the realised cost"
+    # a column for each method; a single one has its two maps side by side
+    columns = len(runs) if len(runs) > 1 else 2
+    return Figure(name, heading, caption, panels, columns)
 
 
 # ---------------------------------------------------------------- uncertainty
 
 
 @per_task
-def calibration_curves(study: Study, task: str) -> Figure:
+def calibration_curves(study: Study, case: str) -> Figure:
     """Draw reliability and risk-coverage of the influence, the steps of all seeds together."""
     reliable: list[Mark] = []
     risky: list[Mark] = []
     for method in study.methods:
-        arrays = [run.arrays for run in study.of(method, task) if "steps/influence" in run.arrays]
+        arrays = [run.arrays for run in study.of(method, case) if "steps/influence" in run.arrays]
         if not arrays:
             continue
         u = np.concatenate([one["steps/influence"] for one in arrays])
@@ -360,19 +502,19 @@ def calibration_curves(study: Study, task: str) -> Figure:
         "Right: mean error of the steps with the lowest u; dotted are the best order, by the error "
         "itself (curve), and a random order (level)."
     )
-    name = f"calibration-{task}"
-    return Figure(name, f"Is the influence u high where Q_C is wrong? {task}", caption, panels, 2)
+    name = f"calibration-{case}"
+    return Figure(name, f"Is the influence u high where Q_C is wrong? {case}", caption, panels, 2)
 
 
 @per_task
-def theorem(study: Study, task: str) -> Figure:
+def theorem(study: Study, case: str) -> Figure:
     """Draw both sides of Theorem 1 over m, and how often the bound says something."""
     sides: list[Mark] = []
     holds: list[Mark] = []
     says: list[Mark] = []
     ticks: list[int] = []
     for method in study.methods:
-        runs = study.measured(method, task, "theorem")
+        runs = study.measured(method, case, "theorem")
         if not runs:
             continue
         style, label = method_style(method), title(method)
@@ -394,14 +536,14 @@ def theorem(study: Study, task: str) -> Figure:
     ]
     for panel in panels:
         panel.xlabel, panel.xlog = "alternatives m", True
-        panel.xticks = (ticks, [str(m) for m in ticks])
+        panel.xticks, panel.named = (ticks, [str(m) for m in ticks]), False
     caption = (
         "Left side: how much larger the paper's form of the penalty is with m uniform alternatives "
         "than with m actions of the policy, mean over states. Right side: the theorem's bound, "
         "from which log m is subtracted. Right panel: the step of the proof before that."
     )
-    name = f"theorem-{task}"
-    return Figure(name, f"Theorem 1 on trained critics, {task}", caption, panels, 3)
+    name = f"theorem-{case}"
+    return Figure(name, f"Theorem 1 on trained critics, {case}", caption, panels, 3)
 
 
 # ---------------------------------------------------------------- time
@@ -410,8 +552,8 @@ def theorem(study: Study, task: str) -> Figure:
 def resources(study: Study) -> list[Figure]:
     """Draw the time and the memory that a run of each method took on each task."""
     panels = []
-    for task in study.tasks:
-        methods = [method for method in study.methods if study.of(method, task)]
+    for case in study.cases:
+        methods = [method for method in study.methods if study.of(method, case)]
         if not methods:
             continue
         ticks = list(range(len(methods))), [title(method) for method in methods]
@@ -423,7 +565,7 @@ def resources(study: Study) -> list[Figure]:
         }
         for label, of in cells.items():
             summaries = [
-                summarise(np.array([of(run) for run in study.of(method, task)]))
+                summarise(np.array([of(run) for run in study.of(method, case)]))
                 for method in methods
             ]
             height = np.array([summary.mean for summary in summaries])
@@ -431,7 +573,7 @@ def resources(study: Study) -> list[Figure]:
             if np.isnan(height).all():
                 continue
             bars: list[Mark] = [Bars(place, height, styles, np.nan_to_num(error))]
-            panels.append(Panel(f"{task}: {label}", bars, xticks=ticks))
+            panels.append(Panel(f"{case}: {label}", bars, xticks=ticks))
     caption = (
         "Means and standard errors over seeds, one core for each run. Methods may differ in their "
         "number of steps: see the table."
@@ -444,8 +586,9 @@ def resources(study: Study) -> list[Figure]:
 Function = Callable[[Study], Iterable[Figure]]
 
 FIGURES: dict[str, list[Function]] = {
+    "Limits": [limits],
     "Training": [curves, pareto],
-    "Deployment": [deployment],
+    "Deployment": [deployed_pareto, deployment],
     "Cost maps": [cost_maps],
     "Uncertainty": [calibration_curves, theorem],
     "Time and memory": [resources],

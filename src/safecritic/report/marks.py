@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ class Line:
     low: np.ndarray | None = None  # band
     high: np.ndarray | None = None
     marked: bool = False  # a marker at every point
+    error: np.ndarray | None = None  # half length of a vertical bar at every point
 
 
 @dataclass
@@ -32,16 +34,8 @@ class Points:
     size: float = 5.0  # pt
     opacity: float = 1.0
     error: np.ndarray | None = None  # half length of a vertical bar
+    across: np.ndarray | None = None  # half length of a horizontal one
     names: Sequence[str] = ()  # shown on hovering
-
-
-@dataclass
-class Area:
-    """A filled polygon."""
-
-    x: np.ndarray
-    y: np.ndarray
-    style: Style = PLAIN
 
 
 @dataclass
@@ -54,15 +48,24 @@ class Bars:
     error: np.ndarray | None = None
 
 
+class Scale(NamedTuple):
+    """The colours of one or more maps, which share a colour bar."""
+
+    label: str
+    low: float
+    high: float
+
+
 @dataclass
 class Heat:
     """Values (H, W) over a square from -extent to extent."""
 
     z: np.ndarray
     extent: float
+    scale: Scale
 
 
-Mark = Line | Points | Area | Bars | Heat
+Mark = Line | Points | Bars | Heat
 
 
 @dataclass
@@ -77,11 +80,18 @@ class Panel:
     upright: float | None = None  # place of a vertical one
     xlog: bool = False
     ylog: bool = False
+    yroot: bool = False  # by the square root, so that small values beside large ones are seen
     xticks: tuple[Sequence[float], Sequence[str]] | None = None
+    named: bool = True  # if there are ticks, they name the methods
     xrange: tuple[float, float] | None = None
     yrange: tuple[float, float] | None = None
     square: bool = False  # the same scale on both axes
-    note: str = ""  # in small letters under the title
+    note: str = ""  # in small letters under the title, one line or two
+
+    @property
+    def scale(self) -> Scale | None:
+        """The colours of its map, if it is one."""
+        return next((mark.scale for mark in self.marks if isinstance(mark, Heat)), None)
 
 
 @dataclass
@@ -112,6 +122,15 @@ class Figure:
         return any(panel.square for panel in self.panels)
 
     @property
+    def scales(self) -> dict[Scale, list[int]]:
+        """The colour bars, each with the panels that share it."""
+        scales: dict[Scale, list[int]] = {}
+        for number, panel in enumerate(self.panels):
+            if panel.scale is not None:
+                scales.setdefault(panel.scale, []).append(number)
+        return scales
+
+    @property
     def legend(self) -> dict[str, Style]:
         """The label and style of every method drawn."""
         return {
@@ -124,8 +143,22 @@ class Figure:
     @property
     def shows_legend(self) -> bool:
         """Whether a legend is needed: not where the methods are named along the axis."""
-        along = any(panel.xticks and not panel.xlog for panel in self.panels)
+        along = any(panel.xticks and panel.named for panel in self.panels)
         return len(self.legend) > 1 and not along
+
+
+def root_ticks(high: float) -> list[float]:
+    """Return the ticks of an axis by the square root, from 0 to `high`: not too close.
+
+    >>> root_ticks(12.0)
+    [0.0, 0.5, 2.0, 5.0, 10.0]
+    """
+    nice = [m * 10.0**e for e in range(-3, 7) for m in (1, 2, 5)]
+    ticks = [0.0]
+    for tick in nice:
+        if tick <= high and np.sqrt(tick) - np.sqrt(ticks[-1]) >= 0.17 * np.sqrt(high):
+            ticks.append(tick)
+    return ticks
 
 
 def arrows(x: np.ndarray, y: np.ndarray, u: np.ndarray, v: np.ndarray) -> Line:
@@ -140,11 +173,19 @@ def arrows(x: np.ndarray, y: np.ndarray, u: np.ndarray, v: np.ndarray) -> Line:
     return Line(
         np.column_stack([x, tip_x, ax, gap, tip_x, bx, gap]).ravel(),
         np.column_stack([y, tip_y, ay, gap, tip_y, by, gap]).ravel(),
-        Style("#ffffff", width=1.0),
+        Style("#ffffff", width=0.7),
     )
 
 
-def ellipse(x: float, y: float, width: float, height: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the outline of an ellipse with these half axes."""
-    angle = np.linspace(0, 2 * np.pi, 65)
-    return x + width * np.cos(angle), y + height * np.sin(angle)
+def outline(inside: np.ndarray, extent: float) -> Line:
+    """Return the border of the cells (H, W) that are inside, as one broken line."""
+    from contourpy import contour_generator
+
+    size = len(inside)
+    # a border of its own, so that what reaches the edge is closed too
+    middles = (np.arange(-1, size + 1) + 0.5) / size * 2 * extent - extent
+    padded = np.pad(inside.astype(float), 1)
+    pieces = contour_generator(middles, middles, padded).lines(0.5)
+    broken = [np.vstack([piece, [[np.nan, np.nan]]]) for piece in pieces]
+    x, y = np.vstack(broken).T if broken else np.zeros((2, 0))
+    return Line(x, y, Style("#ff3b6b", width=1.6))

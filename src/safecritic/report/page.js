@@ -2,12 +2,30 @@
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const options = {responsive: true, displaylogo: false,
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
+// In a narrow window the panels of a figure stand below each other.
+const NARROW = 640;
+function layout(place) {
+  const figure = figures[place.id], narrow = place.clientWidth < NARROW;
+  place.dataset.narrow = narrow;
+  const chosen = narrow ? figure.narrow : figure.layout;
+  place.style.minHeight = chosen.height + "px";
+  return structuredClone(chosen);  // Plotly writes into what it is given
+}
+function choices(place) {  // no room for Plotly's buttons beside a narrow legend
+  return place.clientWidth < NARROW ? {...options, displayModeBar: false} : options;
+}
 function draw(place) {
   if (place.dataset.drawn) return;
   place.dataset.drawn = "yes";
-  const figure = figures[place.id];
-  Plotly.newPlot(place, figure.data, figure.layout, options);
+  Plotly.newPlot(place, figures[place.id].data, layout(place), choices(place));
 }
+window.addEventListener("resize", () => {
+  for (const place of plots) {
+    const narrow = String(place.clientWidth < NARROW);
+    if (place.dataset.drawn && place.dataset.narrow !== narrow)
+      Plotly.react(place, figures[place.id].data, layout(place), choices(place));
+  }
+});
 const plots = [...document.querySelectorAll(".plot")];
 if ("IntersectionObserver" in window) {
   const watch = new IntersectionObserver(seen => {

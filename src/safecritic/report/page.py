@@ -5,26 +5,35 @@ import hashlib
 import html
 import json
 import re
+from datetime import UTC, datetime
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from safecritic.evaluation.statistics import can_be_told_apart
 from safecritic.files import write_text
-from safecritic.report.data import Study, title
-from safecritic.report.interactive import plotly
+from safecritic.report.data import Study, listed, title
+from safecritic.report.interactive import plotly, widest
 from safecritic.report.marks import Figure
 from safecritic.report.sections import INTRODUCTIONS, Item
 from safecritic.report.tables import DIFFERS, WORDS, Table
+from safecritic.report.verdict import verdicts
 from safecritic.study.table import in_order
 
 LEGEND = (
-    "Our numbers are means ± standard errors over seeds, followed by the interquartile mean (IQM) "
+    "A method keeps the limit if the mean cost of its deployed policies is at most the limit, on "
+    "average over seeds and in more than half of them. Two methods are told apart by a permutation "
+    "test over seeds (5%). In the tables, <b>bold</b> is the best of the methods that keep the "
+    "limit, and those of them that cannot be told apart from it; <b>within limit</b> counts seeds. "
+    "Numbers are means ± standard errors over n seeds, followed by the interquartile mean (IQM) "
     f"with its 95% bootstrap interval. <b>{DIFFERS}</b> marks where our mean ± standard error and "
-    "the paper's do not overlap. In the paper's deployment table ± is the standard deviation over "
-    "ten episodes, so it is divided by the root of ten first. Click a method in a legend to hide "
-    "it, double-click it to show it alone."
+    "the paper's do not overlap (in its deployment table ± is a standard deviation over ten "
+    "episodes, and is divided by the root of ten first)."
 )
+HINT = "Click a method in a legend to hide it, double-click it to show it alone."
+FIXED = ("method", "against", "setting")  # columns that stay in sight when a table is scrolled
 PAPER = (
     "The paper: Bethell, Gerasimou, Calinescu, Imrie, “Safe But Not Sorry: Reducing "
     "Over-Conservatism in Safety Critics via Uncertainty-Aware Modulation”, AAMAS 2026, "
@@ -42,7 +51,9 @@ def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) 
     own = f"\n{_own('page.js')}"
     items: list[Item] = [*tables, *figures]
     names = in_order((item.section for item in items), INTRODUCTIONS)
-    links = "".join(f'<a href="#{_slug(name)}">{html.escape(name)}</a>' for name in names)
+    links = "".join(
+        f'<a href="#{_slug(name)}">{html.escape(name)}</a>' for name in ("Verdict", *names)
+    )
     hint = 'placeholder="find a run: usc seed3" aria-label="find a run"'
     search = f'<input id="search" type="search" {hint}>'
     body = "\n".join(_section(name, tables, figures, drawn) for name in names)
@@ -63,6 +74,7 @@ def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) 
 </header>
 <nav><div>{links}{search}<span id="search-count" class="about"></span></div></nav>
 <main>
+{_verdicts(study)}
 {body}
 </main>
 <footer><p class="about">{PAPER}</p></footer>
@@ -103,7 +115,7 @@ def _head(study: Study) -> str:
     seeds = len({run.job.seed for run in study.runs})
     methods = ", ".join(title(method) for method in study.methods)
     about = f"{study.source}: {methods} on {', '.join(study.tasks)}; {seeds} seed"
-    about += f"{'s' * (seeds > 1)}; {done} of {len(study.runs)} runs done. Made with safecritic."
+    about += f"{'s' * (seeds > 1)}; {done} of {len(study.runs)} runs done. {_made(study)}"
     lines = [
         f"<h1>{html.escape(study.out.resolve().name)}</h1>",
         f'<p class="about">{html.escape(about)}</p>',
@@ -111,15 +123,67 @@ def _head(study: Study) -> str:
     if done < len(study.runs):
         text = f"This study is not finished: {len(study.runs) - done} runs are missing"
         text += f", {failed} of them failed" if failed else ""
-        lines.append(f'<p class="warning">{text}. Tables show finished runs only.</p>')
-    few = min((len(study.of(m, t)) for m in study.methods for t in study.tasks), default=0)
-    if few < 5:
-        count = f"only {few}" if few else "no"
-        text = f"Some method has {count} finished run{'s' * (few != 1)} on some task"
-        text += ": intervals over fewer than five seeds are wide and unreliable."
-        lines.append(f'<p class="warning">{text}</p>')
-    lines.append(f"<p>{LEGEND}</p>")
+        lines.append(_warning(f"{text}. Tables show finished runs only."))
+    lines += [_warning(text) for text in (_short(study), _few(study)) if text]
     return "\n".join(lines)
+
+
+def _made(study: Study) -> str:
+    """Return when and with what the page was made, and with what the runs were."""
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    text = f"Page made on {now} with safecritic {version('safecritic')}"
+    used = [run.versions["safecritic"] for run in study.runs if "safecritic" in run.versions]
+    return f"{text}; runs with {', '.join(dict.fromkeys(used))}." if used else f"{text}."
+
+
+def _short(study: Study) -> str:
+    """Return a warning if runs are shorter than the paper's, or nothing."""
+    short: dict[str, list[str]] = {}
+    for method in study.methods:
+        steps = [run.steps for run in study.runs if run.method == method and run.done]
+        if steps and min(steps) < study.paper_steps(method):
+            reason = f"{min(steps):,} steps in place of {study.paper_steps(method):,}"
+            short.setdefault(reason, []).append(title(method))
+    if not short:
+        return ""
+    reasons = "; ".join(f"{listed(names)}: {reason}" for reason, names in short.items())
+    return (
+        f"This study is shorter than the paper's ({reasons}, as in paper.toml), so differences "
+        f"from the paper's numbers are not marked ({DIFFERS}) and say nothing about the paper."
+    )
+
+
+def _few(study: Study) -> str:
+    """Return a warning if there are too few seeds, or nothing."""
+    few = min((len(study.of(m, case)) for m in study.methods for case in study.cases), default=0)
+    if few >= 5:
+        return ""
+    count = f"only {few}" if few else "no"
+    text = f"Some method has {count} finished run{'s' * (few != 1)} on some task"
+    text += ": intervals over fewer than five seeds are wide and unreliable"
+    if not can_be_told_apart(few, few):
+        text += ", and no two methods can be told apart, so nothing is bold there"
+    return f"{text}."
+
+
+def _warning(text: str) -> str:
+    return f'<p class="warning">{html.escape(text)}</p>'
+
+
+def _verdicts(study: Study) -> str:
+    """Return the verdict on every case, and how to read the page."""
+    items = "\n".join(
+        f'<li class="{one.kind}"><b>{html.escape(one.about)}:</b> {html.escape(one.text)}</li>'
+        for one in verdicts(study)
+    )
+    return f"""<h2 id="verdict">Verdict</h2>
+<ul class="verdict">
+{items}
+</ul>
+<details><summary>How to read this page</summary>
+<p>{LEGEND}</p>
+<p>{HINT}</p>
+</details>"""
 
 
 def _section(name: str, tables: list[Table], figures: list[Figure], drawn: dict[str, Any]) -> str:
@@ -135,16 +199,21 @@ def _section(name: str, tables: list[Table], figures: list[Figure], drawn: dict[
 
 def _table(table: Table) -> str:
     head = "".join(
-        f'<th class="word">{html.escape(x)}</th>' if x in WORDS else f"<th>{html.escape(x)}</th>"
+        f'<th class="{"word" + " fixed" * (x in FIXED)}">{html.escape(x)}</th>'
+        if x in WORDS
+        else f"<th>{html.escape(x)}</th>"
         for x in table.header
     )
     lines = []
+    groups = [at for at, name in enumerate(table.header) if at == 0 or name == "limit"]
     for number, row in enumerate(table.rows):
-        first = number == 0 or row[0] != table.rows[number - 1][0]
+        above = table.rows[number - 1]
+        first = number == 0 or any(row[at] != above[at] for at in groups)
         cells = []
         for at, cell in enumerate(row):
             kinds = [table.marks.get((number, at), "")]
             kinds.append("word" if table.header[at] in WORDS else "")
+            kinds.append("fixed" if table.header[at] in FIXED else "")
             kinds.append("paper" if table.header[at].endswith(", paper") else "")
             kinds.append("differs" if table.header[at] == DIFFERS else "")
             text = html.escape(cell)
@@ -162,18 +231,19 @@ def _table(table: Table) -> str:
 </tbody></table></div>"""
     if table.folded:
         whole = f"<details><summary>{len(table.rows)} rows</summary>\n{whole}\n</details>"
+    warning = f"{_warning(table.warning)}\n" if table.warning else ""
     return f"""<h3>{html.escape(table.title)}</h3>
 <p class="caption">{html.escape(table.caption)} {files}</p>
-{whole}"""
+{warning}{whole}"""
 
 
 def _figure(figure: Figure, height: int) -> str:
     files = _files(figure.name, "figures", ("png", "pdf"))
-    narrow = ";max-width:680px" * (figure.shape[1] == 1)
+    style = f"min-height:{height}px;max-width:{widest(figure)}px"
     return f"""<figure>
 <h3>{html.escape(figure.title)}</h3>
 <p class="caption">{html.escape(figure.caption)} {files}</p>
-<div class="plot" id="{_id(figure)}" style="min-height:{height}px{narrow}"></div>
+<div class="plot" id="{_id(figure)}" style="{style}"></div>
 </figure>"""
 
 

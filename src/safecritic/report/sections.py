@@ -12,12 +12,14 @@ from typing import Any, Protocol, TypeVar
 from safecritic.study.table import in_order
 
 INTRODUCTIONS = {
+    "Limits": "What each method does with a tighter or a looser cost limit.",
     "Training": "Reward and cost while learning, exploration included.",
     "Deployment": "The trained policies: no exploration noise, screen on.",
     "Cost maps": "What the safety critic predicts for each place, against what is true there.",
     "Uncertainty": "Is the influence high where the critic is wrong, and does Theorem 1 hold?",
     "Time and memory": "",
     "Runs": "",
+    "Settings": "What the runs were made with.",
 }
 
 

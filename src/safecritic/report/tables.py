@@ -2,9 +2,13 @@
 
 Our numbers are means with standard errors over seeds, followed by the interquartile mean (IQM) with
 its bootstrap interval and by the paper's number. `≠` marks where the two intervals, mean ± standard
-error, do not overlap. The paper says that its ± is the standard error over five runs. In its
-deployment tables it must be the standard deviation over ten episodes (0.70 ± 2.10 is one episode of
-7 among ten), so there it is divided by the root of ten.
+error, do not overlap; runs that are shorter than the paper's, or have another limit, get a warning
+in its place. The paper says that its ± is the standard error over five runs. In its deployment
+tables it must be the standard deviation over ten episodes (0.70 ± 2.10 is one episode of 7 among
+ten), so there it is divided by the root of ten.
+
+Every table has the limit, the seeds within it, and the steps. Bold is the best of the methods that
+keep the limit, and those of them that cannot be told apart from it.
 """
 
 import csv
@@ -21,9 +25,11 @@ import numpy as np
 from safecritic.evaluation import statistics
 from safecritic.files import write_text
 from safecritic.report import sections
-from safecritic.report.data import PaperValue, Study, title
+from safecritic.report.data import PaperValue, Study, listed, steps_text, title
+from safecritic.study.grid import limit_text
 from safecritic.study.table import (
     NONE,
+    ROUNDING,
     Summary,
     interval_text,
     number_text,
@@ -32,7 +38,9 @@ from safecritic.study.table import (
 )
 
 DIFFERS = "≠"
-WORDS = ("task", "method", "against", "run", "state")  # columns that are not numbers
+WORDS = ("task", "method", "against", "run", "state", "setting", "package")  # not numbers
+CONTEXT = ("limit", "within limit", "steps")  # of every table
+MOST_ROWS = 48  # of a table that is not folded: eight methods on six tasks
 EPISODES = 10  # of a cell in the paper's deployment tables
 
 
@@ -47,6 +55,7 @@ class Table:
     rows: list[list[str]]
     section: str = ""
     folded: bool = False  # hidden until clicked: long, and of interest to few
+    warning: str = ""  # above the table
     marks: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, column): best, worse
     links: dict[tuple[int, int], str] = field(default_factory=dict)  # to a folder
 
@@ -65,11 +74,12 @@ class Table:
 
     def write_latex(self, path: Path) -> None:
         """Write a LaTeX table, which needs the package booktabs; best cells are bold."""
-        columns = "l" * _labels(self) + "r" * (len(self.header) - _labels(self))
+        columns = "".join("l" if name in WORDS else "r" for name in self.header)
+        text = [f"{self.title}.", self.caption, self.warning]
         lines = [
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{_latex(self.title)}. {_latex(self.caption)}}}",
+            rf"\caption{{{_latex(' '.join(filter(None, text)))}}}",
             rf"\begin{{tabular}}{{{columns}}}",
             r"\toprule",
             " & ".join(_latex(name) for name in self.header) + r" \\",
@@ -141,6 +151,36 @@ class Column:
     iqm: bool = True
 
 
+def context(study: Study, method: str, case: str, cost: str = "deployed_cost") -> list[str]:
+    """Return the cells of CONTEXT; `cost` is the column that must be within the limit."""
+    kept, number = study.within(method, case, cost)
+    limit = limit_text(study.limit(case, method))
+    return [limit, f"{kept} of {number}", steps_text(*study.steps(method, case))]
+
+
+def best_methods(
+    study: Study, methods: Sequence[str], case: str, column: Column, cost: str
+) -> list[str]:
+    """Return the best of the methods that keep the limit, and those not told apart from it.
+
+    None if there is nothing to choose from, or too few seeds to choose by.
+    """
+    if column.best is None or len(methods) < 2:
+        return []
+    values = {method: study.values(method, case, column.source) for method in methods}
+    known = {method: x[~np.isnan(x)] for method, x in values.items()}
+    kept = {m: x for m, x in known.items() if len(x) and study.keeps(m, case, cost)}
+    if not kept:
+        return []
+    means = {method: float(x.mean()) for method, x in kept.items()}
+    top = column.best(list(means.values()))
+    best = next(method for method, mean in means.items() if mean == top)
+    number = len(kept[best])
+    if not all(statistics.can_be_told_apart(number, len(x)) for x in known.values() if len(x)):
+        return []
+    return [m for m, x in kept.items() if m == best or not statistics.told_apart(x, kept[best])]
+
+
 def compared(
     study: Study,
     name: str,
@@ -149,12 +189,13 @@ def compared(
     columns: Sequence[Column],
     paper: str = "",
     episodes: int = 1,
+    cost: str = "deployed_cost",
 ) -> Table:
-    """Return a table with one row for each task and method that has the numbers.
+    """Return a table with one row for each case and method that has the numbers.
 
     A column gives up to four cells: mean, interquartile mean, the paper's number and the mark.
     """
-    header = ["task", "method", "n"]
+    header = ["task", "method", "n", *CONTEXT]
     places = []  # of the means
     for column in columns:
         places.append(len(header))
@@ -162,32 +203,69 @@ def compared(
         header += [f"{column.name}, IQM [95%]"] if column.iqm else []
         header += [f"{column.name}, paper", DIFFERS] if column.metric else []
     table = Table(name, heading, caption, header, [])
-    for task in study.tasks:
-        first = len(table.rows)
-        means: list[list[float]] = []  # of each row
+    unlike: dict[str, list[str]] = {}  # methods by the reason
+    for case in study.cases:
+        task = study.case_of[case].task
+        rows: dict[str, int] = {}
         for method in study.methods:
-            number = len(study.values(method, task, columns[0].source))
+            number = len(study.values(method, case, columns[0].source))
             if not number:
                 continue
-            summaries = [study.summary(method, task, column.source) for column in columns]
-            means.append([summary.mean for summary in summaries])
-            row = [task, title(method), str(number)]
-            for column, summary in zip(columns, summaries, strict=True):
+            rows[method] = len(table.rows)
+            row = [task, title(method), str(number), *context(study, method, case, cost)]
+            for column in columns:
+                summary = study.summary(method, case, column.source)
                 row.append(summary.mean_text(column.digits, column.scale))
                 if column.iqm:
                     row.append(summary.iqm_text(column.digits, column.scale))
                 if column.metric:
-                    theirs = study.paper_value(paper, method, task, column.metric)
+                    theirs = study.paper_value(paper, method, case, column.metric)
                     row.append(NONE if theirs is None else theirs.text(column.digits))
-                    row.append(differs(summary, theirs, episodes, column.scale))
+                    reason = study.unlike_the_paper(method, case) if theirs else ""
+                    if reason:
+                        unlike.setdefault(reason, []).append(title(method))
+                    mark = differs(summary, theirs, episodes, column.scale)
+                    row.append("" if reason else mark)
             table.rows.append(row)
-        for column, at, values in zip(columns, places, zip(*means, strict=True), strict=False):
-            known = [value for value in values if not math.isnan(value)]
-            if column.best is not None and len(known) > 1:
-                best = column.best(known)
-                for number, value in enumerate(values):
-                    if value == best:
-                        table.marks[first + number, at] = "best"
+        for column, at in zip(columns, places, strict=True):
+            for method in best_methods(study, list(rows), case, column, cost):
+                table.marks[rows[method], at] = "best"
+    table.warning = unlike_text(unlike)
+    return table
+
+
+def unlike_text(unlike: dict[str, list[str]]) -> str:
+    """Return the warning that stands in place of the mark, from the methods by the reason."""
+    if not unlike:
+        return ""
+    reasons = [f"{listed(list(dict.fromkeys(x)))}: {reason}" for reason, x in unlike.items()]
+    return f"Not comparable with the paper's numbers ({'; '.join(reasons)}): no {DIFFERS} there."
+
+
+def limits_table(study: Study, folder: Path) -> Table:
+    """Make a table of every limit and method: what the deployed policies do."""
+    columns = [
+        Column("cost", "deployed_cost"),
+        Column("success %", "deployed_success", best=max, digits=1, scale=100.0),
+        Column("reward", "deployed_reward", best=max),
+    ]
+    header = ["task", "limit", "method", "n", *CONTEXT[1:], *(column.name for column in columns)]
+    caption = "The deployed policies trained at each limit."
+    table = Table("limits", "What each limit gives", caption, header, [])
+    for name, case in study.case_of.items():
+        methods = [method for method in study.methods if case.swept and study.of(method, name)]
+        first = len(table.rows)
+        for method in methods:
+            limit, *rest = context(study, method, name)
+            row = [case.task, limit, title(method), str(len(study.of(method, name))), *rest]
+            summaries = [study.summary(method, name, column.source) for column in columns]
+            for column, summary in zip(columns, summaries, strict=True):
+                row.append(summary.mean_text(column.digits, column.scale))
+            table.rows.append(row)
+        for column in columns:
+            for method in best_methods(study, methods, name, column, "deployed_cost"):
+                at = first + methods.index(method), header.index(column.name)
+                table.marks[at] = "best"
     return table
 
 
@@ -198,9 +276,10 @@ def training_table(study: Study, folder: Path) -> Table:
         "training",
         "Table 1: training",
         "Reward and cost of an episode (undiscounted sums), averaged over all training episodes of "
-        "a run, warm-up and exploration included. The best mean on each task is in bold.",
+        "a run, warm-up and exploration included; within limit is by this cost.",
         [Column("reward", "reward", "reward", max), Column("cost", "cost", "cost", min)],
         "training",
+        cost="cost",
     )
 
 
@@ -217,6 +296,7 @@ def late_table(study: Study, folder: Path) -> Table:
             Column("cost", "late_cost", best=min),
             Column("success %", "late_success", best=max, digits=1, scale=100.0),
         ],
+        cost="late_cost",
     )
 
 
@@ -253,12 +333,13 @@ def success_table(study: Study, folder: Path) -> Table:
         [Column("success %", "deployed_success", "success", digits=1, scale=100.0)],
         "deployment",
     )
-    table.rows = [row[:-1] for row in table.rows if row[3] != NONE]
-    table.header = table.header[:-1]
+    at, theirs = (table.header.index(name) for name in ("success %", "success %, paper"))
+    table.rows = [row[:-1] for row in table.rows if row[at] != NONE]
+    table.header, table.warning = table.header[:-1], ""
     for number, row in enumerate(table.rows):
-        for at in (3, 5):
-            if row[at] != NONE and float(row[at].split()[0]) < 100.0:
-                table.marks[number, at] = "worse"
+        for place in (at, theirs):
+            if row[place] != NONE and float(row[place].split()[0]) < 100.0:
+                table.marks[number, place] = "worse"
     return table
 
 
@@ -333,20 +414,26 @@ def improvement_table(study: Study, folder: Path) -> Table:
     caption = (
         f"Probability that a run of {name} does better than a run of the other method (higher "
         "reward, lower cost), ties counting half, with its 95% bootstrap interval over seeds. 0.5 "
-        f"means no difference, 1 that {name} always does better."
+        f"means no difference, 1 that {name} always does better. Within limit and steps are the "
+        "other method's."
     )
     table = Table(
-        "improvement", f"Is {name} better?", caption, ["task", "against", "n", *columns], []
+        "improvement",
+        f"Is {name} better?",
+        caption,
+        ["task", "against", "n", *CONTEXT, *columns],
+        [],
     )
-    for task in study.tasks:
+    for case in study.cases:
         for other in study.methods[:-1]:
-            counts = [len(study.of(method, task)) for method in (chosen, other)]
+            counts = [len(study.of(method, case)) for method in (chosen, other)]
             if not all(counts):
                 continue
-            row = [task, title(other), f"{counts[0]}, {counts[1]}"]
+            row = [study.case_of[case].task, title(other), f"{counts[0]}, {counts[1]}"]
+            row += context(study, other, case)
             for column, sign in columns.values():
-                ours = sign * study.values(chosen, task, column)
-                theirs = sign * study.values(other, task, column)
+                ours = sign * study.values(chosen, case, column)
+                theirs = sign * study.values(other, case, column)
                 chance = statistics.probability_of_improvement(ours, theirs)
                 row.append(interval_text(chance) if min(counts) > 1 else NONE)
             table.rows.append(row)
@@ -377,12 +464,13 @@ def theorem_table(study: Study, folder: Path) -> Table:
         "the difference for the form of the penalty that is our default. Means over runs with "
         "standard errors."
     )
-    header = ["task", "method", "n", "m", *THEOREM.values()]
+    header = ["task", "method", "n", *CONTEXT, "m", *THEOREM.values()]
     table = Table("theorem", "Theorem 1 on trained critics", caption, header, [], folded=True)
-    for task in study.tasks:
+    for case in study.cases:
         for method in study.methods:
-            for checks in zip(*study.measured(method, task, "theorem"), strict=False):
-                row = [task, title(method), str(len(checks)), str(checks[0]["m"])]
+            for checks in zip(*study.measured(method, case, "theorem"), strict=False):
+                row = [study.case_of[case].task, title(method), str(len(checks))]
+                row += [*context(study, method, case), str(checks[0]["m"])]
                 for name, text in THEOREM.items():
                     share = "%" in text
                     values = np.array([check.get(name) for check in checks], np.float64)
@@ -399,19 +487,19 @@ def resources_table(study: Study, folder: Path) -> Table:
         "else the machine was doing. Memory is the peak of the run's process plus that of the "
         "largest process it started."
     )
-    header = ["task", "method", "n", "steps", "minutes", "steps/s", "memory, MiB"]
+    header = ["task", "method", "n", *CONTEXT, "minutes", "steps/s", "memory, MiB"]
     table = Table("resources", "Time and memory", caption, header, [])
-    for task in study.tasks:
+    for case in study.cases:
         for method in study.methods:
-            runs = study.of(method, task)
+            runs = study.of(method, case)
             if not runs:
                 continue
-            steps = np.array([run.job.steps for run in runs], np.float64)
             taken = np.array([run.episodes["step"][-1] if len(run.episodes["step"]) else np.nan
                               for run in runs])  # fmt: skip
             seconds = np.array([run.seconds for run in runs])
             memory = np.array([run.memory for run in runs]) / 2**20
-            row = [task, title(method), str(len(runs)), f"{steps.mean():,.0f}"]
+            row = [study.case_of[case].task, title(method), str(len(runs))]
+            row += context(study, method, case)
             row.append(summarise(seconds / 60).mean_text(1))
             row += [summarise(values).mean_text(0) for values in (taken / seconds, memory)]
             table.rows.append(row)
@@ -420,11 +508,11 @@ def resources_table(study: Study, folder: Path) -> Table:
 
 def runs_table(study: Study, folder: Path) -> Table:
     """Make a table of every run, with a link to its folder relative to the page's."""
-    header = ["run", "method", "task", "seed", "state", "reward", "cost", "success %"]
+    header = ["run", "method", "task", "seed", "state", *CONTEXT, "reward", "cost", "success %"]
     header += ["deployed reward", "deployed cost", "deployed success %"]
     caption = (
-        "Means over the last 100 training episodes, then over the deployment episodes. Click a "
-        "run's name to open its folder."
+        "Means over the last 100 training episodes, then over the deployment episodes, whose cost "
+        "is within the limit or not. Click a run's name to open its folder."
     )
     table = Table("runs", "All runs", caption, header, [])
     names = ("reward", "cost", "success")
@@ -438,10 +526,49 @@ def runs_table(study: Study, folder: Path) -> Table:
             cells.append(number_text(value, 0 if share else 2))
         link = Path(os.path.relpath(run.path, folder)).as_posix()
         table.links[len(table.rows), 0] = f"{quote(link)}/"
-        table.rows.append(
-            [run.job.name, title(run.method), run.task, str(run.job.seed), run.state, *cells]
-        )
+        row = [run.job.name, title(run.method), run.task, str(run.job.seed), run.state]
+        cost = float(known.get("deployed_cost", math.nan))
+        kept = NONE if math.isnan(cost) else "yes" if cost <= run.limit + ROUNDING else "no"
+        table.rows.append([*row, limit_text(run.limit), kept, f"{run.steps:,}", *cells])
     return table
+
+
+def settings_table(study: Study, folder: Path) -> Table:
+    """Make a table of the settings of every method."""
+    columns: dict[str, dict[str, list[str]]] = {}
+    for run in study.runs:
+        job = run.job
+        budget = {"steps": job.steps, "train_episodes": job.train_episodes}
+        budget |= {"deployment_episodes": job.deployment_episodes}
+        for name, value in (budget | job.settings).items():
+            if value is not None:
+                seen = columns.setdefault(run.method, {}).setdefault(name, [])
+                if str(value) not in seen:
+                    seen.append(str(value))
+    names = list(dict.fromkeys(name for column in columns.values() for name in column))
+    rows = [
+        [name, *(" / ".join(columns[method].get(name, [NONE])) for method in study.methods)]
+        for name in names
+    ]
+    caption = (
+        "All settings of every method, as the runs were given them; where they differ between "
+        "tasks or limits, in the order of the study."
+    )
+    header = ["setting", *(title(method) for method in study.methods)]
+    return Table("settings", "Settings", caption, header, rows, folded=True)
+
+
+def versions_table(study: Study, folder: Path) -> Table:
+    """Make a table of the versions with which the runs were made."""
+    versions: dict[str, list[str]] = {}
+    for run in study.runs:
+        for name, version in run.versions.items():
+            seen = versions.setdefault(name, [])
+            if version not in seen:
+                seen.append(version)
+    rows = [[name, ", ".join(seen)] for name, seen in versions.items()]
+    caption = "With which the finished runs were begun."
+    return Table("versions", "Versions", caption, ["package", "version"], rows)
 
 
 # ---------------------------------------------------------------- the sections
@@ -449,12 +576,14 @@ def runs_table(study: Study, folder: Path) -> Table:
 Function = Callable[[Study, Path], Table]
 
 TABLES: dict[str, list[Function]] = {
+    "Limits": [limits_table],
     "Training": [training_table, late_table, improvement_table],
     "Deployment": [deployment_table, success_table],
     "Cost maps": [instant_map_table, discounted_map_table],
     "Uncertainty": [calibration_table, theorem_table],
     "Time and memory": [resources_table],
     "Runs": [runs_table],
+    "Settings": [settings_table, versions_table],
 }
 
 
@@ -465,4 +594,8 @@ def register(section: str, function: Function) -> None:
 
 def all_tables(study: Study, folder: Path) -> list[Table]:
     """Return the tables in the order of the page; those that would be empty are left out."""
-    return sections.collect(TABLES, lambda function: [function(study, folder)])
+    tables = sections.collect(TABLES, lambda function: [function(study, folder)])
+    for table in tables:
+        searched = bool(table.links)
+        table.folded = table.folded or (len(table.rows) > MOST_ROWS and not searched)
+    return tables

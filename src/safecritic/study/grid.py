@@ -1,4 +1,4 @@
-"""A study: methods x tasks x seeds, described in a TOML file, run by worker processes.
+"""A study: methods x tasks x limits x seeds, described in a TOML file, run by worker processes.
 
     methods = ["ddpg", "usc"]
     tasks = ["CarGoal1"]
@@ -17,6 +17,8 @@
     cost_key = "cost_speed"
     closeness = "10-25,30"
 
+`limits = [0, 0.5, 1]`, for all tasks or under `[task.NAME]`, runs each constrained method once at
+each of these cost limits; one that looks at reward alone is run once for all of them.
 `train_episodes = 500` ends a run after that many episodes, if this comes before its steps. The
 study's folder holds `study.json` (the grid, every setting resolved) and a run folder for each run.
 Running the study again resumes it: finished runs are kept, others continue from their checkpoint,
@@ -25,6 +27,7 @@ and a run whose settings have changed is refused.
 
 import dataclasses
 import json
+import math
 import tomllib
 from dataclasses import dataclass, field
 from importlib import resources
@@ -46,6 +49,7 @@ KEYS = (
     "methods",
     "tasks",
     "seeds",
+    "limits",
     "steps",
     "train_episodes",
     "deployment_episodes",
@@ -73,6 +77,7 @@ class JobRecord:
     settings: dict[str, Any]
     declared: Declared
     checkpoint_every: Annotated[int, Within(1, 10**12)]
+    swept: bool = False
 
 
 @dataclass
@@ -96,12 +101,28 @@ class Job:
     settings: dict[str, Any] = field(default_factory=dict)
     declared: dict[str, Any] = field(default_factory=dict)  # about the environment
     checkpoint_every: int = Intervals.checkpoint_every
+    swept: bool = False  # the study has several limits for its task, and this is a run at one
+
+    @property
+    def limit(self) -> float:
+        """The cost limit."""
+        return float(self.settings["cost_limit"])
 
     @property
     def name(self) -> str:
         """The name of its folder."""
         plain = self.task.rpartition(":")[2].replace("/", "-")
-        return f"{self.method}-{plain}-seed{self.seed}"
+        limit = f"-limit{limit_text(self.limit)}" if self.swept else ""
+        return f"{self.method}-{plain}{limit}-seed{self.seed}"
+
+
+def limit_text(limit: float) -> str:
+    """Return a limit as it is written in names and cells.
+
+    >>> limit_text(5.0), limit_text(0.25), limit_text(1e6)
+    ('5', '0.25', '1e06')
+    """
+    return f"{limit:g}".replace("+", "")
 
 
 def shipped() -> dict[str, Path]:
@@ -150,12 +171,17 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
             if name not in names:
                 raise StudyError(f"[{kind}.{name}] is not among the {kind}s: {', '.join(names)}")
     declared = {task: _declared(content, task) for task in tasks}
-    jobs = [
-        _job(content, method, task, seed, declared[task])
-        for seed in seeds
-        for task in tasks
-        for method in chosen
-    ]
+    limits = {task: _limits(content, task) for task in tasks}
+    jobs = []
+    for seed in seeds:
+        for task in tasks:
+            for limit in limits[task]:
+                first = limit == limits[task][0]
+                jobs += [
+                    _job(content, method, task, seed, declared[task], limit)
+                    for method in chosen
+                    if first or methods.get(method).constrained
+                ]
     _warn_of_default_limits(content, jobs)
     if len({job.name for job in jobs}) < len(jobs):
         raise StudyError("a method, task or seed is listed twice")
@@ -163,7 +189,12 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
 
 
 def _job(
-    content: dict[str, Any], method: str, task: str, seed: int, declared: dict[str, Any]
+    content: dict[str, Any],
+    method: str,
+    task: str,
+    seed: int,
+    declared: dict[str, Any],
+    limit: float | None,
 ) -> Job:
     fields = set(methods.get(method).setting_names())
     own = content.get("method", {}).get(method, {})
@@ -172,6 +203,9 @@ def _job(
     methods.require_cost(method, declared)
     settings = {name: x for name, x in general.items() if name in fields}
     settings |= {name: x for name, x in own.items() if name not in BUDGETS}
+    swept = limit is not None and methods.get(method).constrained
+    if swept:
+        settings["cost_limit"] = limit
     budgets = {name: own.get(name, general.get(name, content.get(name))) for name in BUDGETS}
     config = methods.make_config(method, task, **settings)
     deployment = content.get("deployment_episodes", 10)
@@ -191,13 +225,38 @@ def _job(
         settings=json.loads(json.dumps(flatten(config))),
         declared=declared,
         checkpoint_every=checkpoints,
+        swept=swept,
     )
+
+
+def _limits(content: dict[str, Any], task: str) -> list[float | None]:
+    """Return the limits at which a task is run; None stands for its one limit."""
+    of_task = content.get("task", {}).get(task, {})
+    limits = of_task.get("limits", content.get("limits"))
+    if limits is None:
+        return [None]
+    known = isinstance(limits, list) and limits and all(type(x) in (int, float) for x in limits)
+    if not known or not all(0 <= x < math.inf for x in limits):
+        raise StudyError(f"limits must be a list of one or more numbers >= 0, got {limits!r}")
+    texts = [limit_text(x) for x in limits]
+    if len(set(texts)) < len(texts):
+        twice = next(text for text in texts if texts.count(text) > 1)
+        raise StudyError(f"limits has {twice} twice")
+    places = {"[settings]": content.get("settings", {}), f"[task.{task}]": of_task}
+    places |= {f"[method.{name}]": own for name, own in content.get("method", {}).items()}
+    for place, given in places.items():
+        if "cost_limit" in given:
+            raise StudyError(
+                f"{task} has limits, and {place} sets cost_limit: remove one of the two"
+            )
+    return [float(x) for x in limits]
 
 
 def _general(content: dict[str, Any], task: str) -> dict[str, Any]:
     """Return the settings for all methods on a task."""
     of_task = content.get("task", {}).get(task, {})
-    settings = {name: x for name, x in of_task.items() if name not in DECLARATIONS}
+    known = (*DECLARATIONS, "limits")
+    settings = {name: x for name, x in of_task.items() if name not in known}
     return content.get("settings", {}) | settings
 
 
@@ -217,12 +276,11 @@ def _warn_of_default_limits(content: dict[str, Any], jobs: list[Job]) -> None:
     without = {}
     for job in jobs:
         given = content.get("method", {}).get(job.method, {}) | _general(content, job.task)
-        if methods.get(job.method).constrained and "cost_limit" not in given:
+        if methods.get(job.method).constrained and not job.swept and "cost_limit" not in given:
             without[job.task] = job
     for task, job in without.items():
         if not is_ours(task):
-            limit = job.settings["cost_limit"]
-            warn_of_default_limit(task, task, job.declared, limit, stacklevel=3)
+            warn_of_default_limit(task, task, job.declared, job.limit, stacklevel=3)
 
 
 def _require_used(content: dict[str, Any], general: dict[str, Any]) -> None:
@@ -283,8 +341,11 @@ def open_folder(out: Path, jobs: list[Job], source: str) -> None:
 
 
 def _write_grid(out: Path, jobs: list[Job], source: str) -> None:
-    content = {"source": source, "jobs": [dataclasses.asdict(job) for job in jobs]}
-    write_json(out / "study.json", content)
+    records = [dataclasses.asdict(job) for job in jobs]
+    for record in records:
+        if not record["swept"]:
+            del record["swept"]
+    write_json(out / "study.json", {"source": source, "jobs": records})
 
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -300,12 +361,13 @@ def read_folder(out: Path) -> list[Job]:
     """Return the jobs of a study's folder."""
     content = read_study(out)
     names = [field.name for field in dataclasses.fields(Job)]
-    jobs = [Job(**{name: job[name] for name in names}) for job in content["jobs"]]
+    jobs = [Job(**{name: job[name] for name in names if name in job}) for job in content["jobs"]]
     path = out / "study.json"
+    for job in jobs:
+        key = f"settings.cost_limit of {job.method} on {job.task}, seed {job.seed}"
+        check(LIMIT, job.settings.get("cost_limit"), path, key)
     if len({job.name for job in jobs}) < len(jobs):
         raise files.damaged(path, "a run is there twice")
-    for job in jobs:
-        check(LIMIT, job.settings.get("cost_limit"), path, f"settings.cost_limit of {job.name}")
     files.require_folder(out / "runs")
     return jobs
 

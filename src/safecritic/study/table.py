@@ -4,6 +4,10 @@
 each column over the runs of a method on a task, which differ in their seed (summary.csv). The
 command line and the report take their cells from here.
 
+If a task is run at several cost limits, each of them is a case of its own (`CarGoal2-limit0.5`);
+otherwise the task is the case. The runs of a method that looks at reward alone belong to every case
+of their task.
+
 Training columns are means over *all* training episodes of a run, warm-up and exploration included
 (the paper's Table 1); `late_` columns over its last 100; `deployed_` columns over its deployment
 episodes (the paper's Tables 3 and 4). Cost is undiscounted, per episode.
@@ -26,7 +30,7 @@ from safecritic.evaluation.measures import read_arrays, read_measures
 from safecritic.files import FileError, damaged, is_there, write_text
 from safecritic.methods import METHODS
 from safecritic.run.episode import over_known
-from safecritic.run.folder import read_episodes, read_json
+from safecritic.run.folder import read_config, read_episodes, read_json
 from safecritic.run.records import EvaluationFile, Resources, SummaryFile
 from safecritic.study import grid
 from safecritic.study.grid import Job
@@ -37,8 +41,9 @@ TRAINING = ("reward", "cost", "contacts", "success", "length")
 DEPLOYED = ("reward", "cost", "contacts", "success", "length", "hazard_distance_mean")
 CRITIC = ("auc", "ratio", "influence_error_correlation")
 LATE = 100  # episodes
-LABELS = ("run", "method", "task", "seed", "steps")  # the columns that are not results
+LABELS = ("run", "method", "task", "limit", "seed", "steps")  # the columns that are not results
 NONE = "–"  # a cell without a number
+ROUNDING = 1e-6  # five costs of 0.2 are a little more than 1
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a formula may begin in some spreadsheet
 _NUMBERS = re.compile(r"-?[\d.,]+( ± [\d.,]+)?( \[-?[\d.]+, -?[\d.]+\])?")
 OVERVIEW = {
@@ -72,6 +77,11 @@ class Run:
     def task(self) -> str:
         """The task's name without the module it is imported from."""
         return self.job.task.rpartition(":")[2]
+
+    @property
+    def limit(self) -> float:
+        """The cost limit."""
+        return self.job.limit
 
     @cached_property
     def row(self) -> Row:
@@ -121,6 +131,20 @@ class Run:
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of measures.safetensors."""
         return read_arrays(self.path)
+
+    @cached_property
+    def steps(self) -> int:
+        """The environment steps of a finished run, which its episodes may have ended early."""
+        if not self.done:
+            return self.job.steps
+        return int(read_json(self.path / "summary.json", SummaryFile)["steps"])
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """The versions with which a finished run was begun."""
+        if not self.done or not is_there(self.path / "config.json"):
+            return {}
+        return read_config(self.path)["versions"]
 
     @cached_property
     def seconds(self) -> float:
@@ -193,50 +217,117 @@ def interval_text(interval: statistics.Interval, digits: int = 2, scale: float =
     return f"{value} [{low}, {high}]"
 
 
+class Case(NamedTuple):
+    """What the methods of a study are compared on: a task at a cost limit."""
+
+    task: str
+    limit: float
+    swept: bool  # one of several limits
+
+    @property
+    def name(self) -> str:
+        """The task's name, followed by the limit if there are several."""
+        return f"{self.task}-limit{grid.limit_text(self.limit)}" if self.swept else self.task
+
+
 @dataclass
 class StudyTable:
-    """The runs of a study, grouped by method and task."""
+    """The runs of a study, grouped by method and case."""
 
     out: Path
     runs: list[Run]
 
     @cached_property
+    def case_of(self) -> dict[str, Case]:
+        """The cases by name: in the order of the table of tasks, then by limit."""
+        found: dict[str, list[Case]] = {task: [] for task in self.tasks}
+        for run in self.runs:
+            found[run.task].append(Case(run.task, run.limit, run.job.swept))
+        cases = []
+        for of_task in found.values():
+            swept = sorted({case for case in of_task if case.swept})
+            cases += swept or of_task[:1]
+        return {case.name: case for case in cases}
+
+    @cached_property
+    def cases(self) -> list[str]:
+        """The names of the cases."""
+        return list(self.case_of)
+
+    @cached_property
+    def swept(self) -> bool:
+        """Whether some task is run at several limits."""
+        return any(case.swept for case in self.case_of.values())
+
+    @cached_property
     def groups(self) -> dict[tuple[str, str], list[Run]]:
-        """All runs by method and task, in the order of the study."""
+        """All runs by method and case, in the order of the study."""
         groups: dict[tuple[str, str], list[Run]] = {}
         for run in self.runs:
-            groups.setdefault((run.method, run.task), []).append(run)
+            own = Case(run.task, run.limit, run.job.swept).name
+            for name, case in self.case_of.items():
+                if name == own or (case.task == run.task and not run.job.swept):
+                    groups.setdefault((run.method, name), []).append(run)
         return groups
 
     @cached_property
     def methods(self) -> list[str]:
         """The study's methods, in the order of the table of methods."""
-        return in_order((method for method, _ in self.groups), METHODS)
+        return in_order((run.method for run in self.runs), METHODS)
 
     @cached_property
     def tasks(self) -> list[str]:
         """The study's tasks, in the order of the table of tasks."""
-        return in_order((task for _, task in self.groups), TASKS)
+        return in_order((run.task for run in self.runs), TASKS)
 
     @cached_property
     def rows(self) -> list[Row]:
-        """A row for each finished run."""
-        return [run.row for run in self.runs if run.done]
+        """A row for each finished run; if there are several limits, with its own."""
+        if not self.swept:
+            return [run.row for run in self.runs if run.done]
+        rows = []
+        for run in self.runs:
+            if run.done:
+                labels = {name: run.row[name] for name in ("run", "method", "task")}
+                limit = run.limit if run.job.swept else math.nan
+                rows.append(labels | {"limit": limit} | run.row)
+        return rows
 
-    def on(self, task: str) -> list[Run]:
-        """Return all runs on a task, finished or not."""
-        return [run for (_, name), runs in self.groups.items() if name == task for run in runs]
+    def limit(self, case: str, method: str = "") -> float:
+        """Return the cost limit of a case; a method's own if the study gives it one."""
+        runs = self.groups.get((method, case), [])
+        own = runs and not self.case_of[case].swept
+        return runs[0].limit if own else self.case_of[case].limit
 
-    def of(self, method: str, task: str, done: bool = True) -> list[Run]:
-        """Return the finished runs of a method on a task; all of them with `done=False`."""
-        return [run for run in self.groups.get((method, task), []) if run.done or not done]
+    def within(self, method: str, case: str, column: str = "deployed_cost") -> tuple[int, int]:
+        """Return how many finished runs have a mean cost within the limit, and of how many."""
+        costs = self.values(method, case, column)
+        costs = costs[~np.isnan(costs)]
+        return int((costs <= self.limit(case, method) + ROUNDING).sum()), len(costs)
 
-    def measured(self, method: str, task: str, name: str) -> list[Any]:
+    def keeps(self, method: str, case: str, column: str = "deployed_cost") -> bool:
+        """Return whether a method keeps the limit: on average, and in more than half of its runs.
+
+        One run far below the limit could carry the average of many above it.
+        """
+        kept, number = self.within(method, case, column)
+        mean = self.summary(method, case, column).mean
+        return mean <= self.limit(case, method) + ROUNDING and 2 * kept > number
+
+    def on(self, case: str) -> list[Run]:
+        """Return all runs of a case, finished or not."""
+        return [run for (_, name), runs in self.groups.items() if name == case for run in runs]
+
+    def of(self, method: str, case: str, done: bool = True) -> list[Run]:
+        """Return the finished runs of a method in a case; all of them with `done=False`."""
+        return [run for run in self.groups.get((method, case), []) if run.done or not done]
+
+    def measured(self, method: str, case: str, name: str) -> list[Any]:
         """Return one entry of measures.json of each finished run that has it."""
-        entries = [run.measures.get(name) for run in self.of(method, task)]
+        entries = [run.measures.get(name) for run in self.of(method, case)]
         return [entry for entry in entries if entry]
 
-    def values(self, method: str, task: str, column: str) -> np.ndarray:
+    def values(self, method: str, case: str, column: str) -> np.ndarray:
         """Return one number for each finished run.
 
         `column` is a column of runs.csv, or a path into measures.json such as
@@ -244,30 +335,31 @@ class StudyTable:
         """
         name, *keys = column.split("/")
         if not keys:
-            return np.array([run.row[name] for run in self.of(method, task)], np.float64)
-        entries = self.measured(method, task, name)
+            return np.array([run.row[name] for run in self.of(method, case)], np.float64)
+        entries = self.measured(method, case, name)
         for key in keys:
             entries = [entry.get(key) if isinstance(entry, dict) else None for entry in entries]
         numbers = [x if isinstance(x, int | float) else math.nan for x in entries]
         return np.array(numbers, np.float64)
 
-    def summary(self, method: str, task: str, column: str) -> Summary:
-        """Summarise a column (see `values`) over the finished runs of a method on a task."""
-        return summarise(self.values(method, task, column))
+    def summary(self, method: str, case: str, column: str) -> Summary:
+        """Summarise a column (see `values`) over the finished runs of a method in a case."""
+        return summarise(self.values(method, case, column))
 
     def summary_rows(self) -> list[Row]:
-        """Return a row for every method, task and column of runs.csv that has numbers."""
+        """Return a row for every method, case and column of runs.csv that has numbers."""
         columns = [name for row in self.rows[:1] for name in row if name not in LABELS]
         rows = []
-        for (method, task), runs in self.groups.items():
+        for (method, case), runs in self.groups.items():
+            limit = {"limit": self.limit(case)} if self.swept else {}
             for column in columns:
-                summary = self.summary(method, task, column)
+                summary = self.summary(method, case, column)
                 if not summary.n:
                     continue
                 rows.append(
-                    {
-                        "method": method,
-                        "task": runs[0].job.task,
+                    {"method": method, "task": runs[0].job.task}
+                    | limit
+                    | {
                         "column": column,
                         "seeds": summary.n,
                         "mean": summary.mean,
@@ -280,13 +372,16 @@ class StudyTable:
         return rows
 
     def overview(self) -> dict[str, list[list[str]]]:
-        """Return for each task the cells of a small table: method, n, the columns of OVERVIEW."""
+        """Return for each case the cells of a small table: method, n, the columns of OVERVIEW."""
         tables: dict[str, list[list[str]]] = {}
-        for (method, task), runs in self.groups.items():
-            if number := len(self.of(method, task)):
-                summaries = {name: self.summary(method, task, name) for name in OVERVIEW.values()}
-                cells = [_overview_cell(name, summary) for name, summary in summaries.items()]
-                tables.setdefault(runs[0].job.task, []).append([method, str(number), *cells])
+        for (method, name), runs in self.groups.items():
+            if number := len(self.of(method, name)):
+                summaries = {key: self.summary(method, name, key) for key in OVERVIEW.values()}
+                cells = [_overview_cell(key, summary) for key, summary in summaries.items()]
+                case = self.case_of[name]
+                limit = f", limit {grid.limit_text(case.limit)}" if case.swept else ""
+                heading = f"{runs[0].job.task}{limit}"
+                tables.setdefault(heading, []).append([method, str(number), *cells])
         return tables
 
 

@@ -1,0 +1,119 @@
+"""Which method to take on each task, in one sentence.
+
+A method keeps the limit if its deployed policies do, on average and in more than half of its seeds.
+Among those that keep it the one with the highest success is taken, and among methods whose success
+cannot be told apart from it the one with the highest reward. Two methods are told apart by a
+permutation test over seeds (`statistics.told_apart`); with fewer than four seeds of each no result
+could be, so the sentence says that and names the one that is ahead.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from safecritic.evaluation.statistics import can_be_told_apart, told_apart
+from safecritic.methods import METHODS
+from safecritic.report.data import Study, listed, steps_text, title
+from safecritic.study.grid import limit_text
+
+SUCCESS, REWARD, COST = "deployed_success", "deployed_reward", "deployed_cost"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a study says about one case."""
+
+    case: str
+    about: str  # task, limit, steps
+    text: str
+    kind: str  # take, ahead (too few seeds), none (no method keeps the limit), empty
+    method: str = ""
+
+
+def verdicts(study: Study) -> list[Verdict]:
+    """Return the verdict on every case."""
+    return [verdict(study, case) for case in study.cases]
+
+
+def verdict(study: Study, case: str) -> Verdict:
+    """Return the verdict on a case."""
+    run = [method for method in study.methods if study.of(method, case)]
+    about = f"{study.case_of[case].task}, limit {limit_text(study.limit(case))}"
+    if not run:
+        return Verdict(case, about, "no run is finished.", "empty")
+    steps = [count for method in run for count in study.steps(method, case)]
+    about += f", {steps_text(min(steps), max(steps))} steps"
+    kept = [method for method in run if study.keeps(method, case)]
+    if not kept:
+        return Verdict(case, about, _none(study, case, run), "none")
+    counts = [len(study.of(method, case)) for method in run]
+    fewest = min(counts)
+    few = not can_be_told_apart(fewest, max(counts))
+    equal = kept if few else _equal(study, case, kept, SUCCESS)
+    chosen = max(equal, key=lambda method: _score(study, case, method, success=few))
+    alone = len(run) == 1
+    tail = []
+    if chosen in METHODS and not METHODS[chosen].constrained:
+        tail.append("it looks at reward alone, so the limit asks for nothing")
+    if alone:
+        tail.append("no other method was run")
+    elif len(kept) == 1:
+        tail.append("no other method keeps the limit")
+    if few:
+        seeds = f"{fewest} seed{'s are' if fewest != 1 else ' is'}"
+        tail.append(f"{seeds} too few to {'be sure of it' if alone else 'tell methods apart'}")
+    elif others := [x for x in _equal(study, case, equal, REWARD, chosen) if x != chosen]:
+        names = listed([title(method) for method in others])
+        tail.append(f"{names} cannot be told apart from it")
+    elif len(kept) > 1:
+        tail.append("no other method that keeps the limit does as well")
+    head = f"{title(chosen)} is ahead" if few else f"take {title(chosen)}"
+    head = f"{title(chosen)} keeps the limit" if alone else head
+    text = "; ".join([f"{head}: {_numbers(study, case, chosen)}", *tail]) + "."
+    return Verdict(case, about, text, "ahead" if few else "take", chosen)
+
+
+def _none(study: Study, case: str, run: list[str]) -> str:
+    costs = {method: study.summary(method, case, COST).mean for method in run}
+    known = {method: cost for method, cost in costs.items() if not np.isnan(cost)}
+    if not known:
+        return "no cost is known."
+    nearest = min(known, key=lambda method: known[method])
+    kept, number = study.within(nearest, case)
+    cost = study.summary(nearest, case, COST).mean_text()
+    numbers = f"cost {cost}, within it in {kept} of {number} seeds"
+    if len(run) == 1:
+        return f"{title(nearest)} does not keep the limit: {numbers}; no other method was run."
+    return f"no method keeps the limit; nearest is {title(nearest)}: {numbers}."
+
+
+def _numbers(study: Study, case: str, method: str) -> str:
+    kept, number = study.within(method, case)
+    success = study.summary(method, case, SUCCESS)
+    parts = [f"success {success.mean_text(0, 100.0)} %"] if success.n else []
+    parts.append(f"reward {study.summary(method, case, REWARD).mean_text()}")
+    parts.append(f"cost {study.summary(method, case, COST).mean_text()}")
+    return f"{', '.join(parts)}, within the limit in {kept} of {number} seeds"
+
+
+def _score(study: Study, case: str, method: str, success: bool) -> tuple[float, float]:
+    parts = [study.summary(method, case, column).mean for column in (SUCCESS, REWARD)]
+    first, second = (-np.inf if np.isnan(part) else part for part in parts)
+    return (first if success else 0.0), second
+
+
+def _equal(
+    study: Study, case: str, methods: list[str], column: str, best: str | None = None
+) -> list[str]:
+    """Return the methods that cannot be told apart from the best, or from the highest mean."""
+    means = {method: study.summary(method, case, column).mean for method in methods}
+    known = {method: mean for method, mean in means.items() if not np.isnan(mean)}
+    if not known:
+        return methods
+    best = best or max(known, key=lambda method: known[method])
+    theirs = study.values(best, case, column)
+    return [
+        method
+        for method in methods
+        if method == best or not told_apart(study.values(method, case, column), theirs)
+    ]

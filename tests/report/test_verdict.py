@@ -1,0 +1,108 @@
+"""The verdict on a task, from runs whose ends are known."""
+
+from pathlib import Path
+
+from safecritic.report import data
+from safecritic.report.verdict import Verdict, verdict, verdicts
+from safecritic.study import grid
+from studies import Outcome, write_limits_study, write_outcomes
+
+
+def judge(out: Path, **outcomes: list[Outcome]) -> Verdict:
+    """Return the verdict on CarGoal1, whose limit is 1."""
+    return verdict(data.read(write_outcomes(out, outcomes)), "CarGoal1")
+
+
+def runs(cost: float, success: float | None, reward: float, n: int = 5) -> list[Outcome]:
+    """Return n runs around these numbers, the same ones for every method."""
+    return [(cost, success, reward + 0.01 * at) for at in range(n)]
+
+
+def test_the_highest_success_within_the_limit_is_taken(tmp_path: Path) -> None:
+    one = judge(
+        tmp_path,
+        ddpg=runs(3.0, 1.0, 9.0),  # best, but not within the limit
+        sc=runs(0.2, 0.5, 8.0),  # more reward, less success
+        usc=runs(0.8, 0.9, 6.0),
+    )
+    assert (one.method, one.kind) == ("usc", "take")
+    assert one.about == "CarGoal1, limit 1, 900 steps"
+    assert one.text == (
+        "take USC: success 90 ± 0 %, reward 6.02 ± 0.01, cost 0.80 ± 0.00, within the limit in 5 "
+        "of 5 seeds; no other method that keeps the limit does as well."
+    )
+
+
+def test_with_equal_success_reward_decides_and_equals_are_named(tmp_path: Path) -> None:
+    one = judge(
+        tmp_path,
+        sc=runs(0.2, 1.0, 5.995),
+        csc=runs(0.2, 1.0, 4.0),
+        usc=runs(0.2, 1.0, 6.0),
+    )
+    assert one.method == "usc"
+    assert one.text.endswith("; SC cannot be told apart from it.")
+
+
+def test_without_success_reward_decides(tmp_path: Path) -> None:
+    one = judge(tmp_path, sc=runs(0.2, None, 3.0), usc=runs(0.2, None, 2.0))
+    assert one.method == "sc"
+    assert one.text.startswith("take SC: reward 3.02")
+
+
+def test_no_method_keeps_the_limit(tmp_path: Path) -> None:
+    near = [(cost, 1.0, 1.0) for cost in (0.5, 2.0, 2.0, 2.0, 2.0)]
+    one = judge(tmp_path, sc=runs(3.0, 1.0, 1.0), usc=near)
+    assert (one.method, one.kind) == ("", "none")
+    assert one.text == (
+        "no method keeps the limit; nearest is USC: cost 1.70 ± 0.30, within it in 1 of 5 seeds."
+    )
+
+
+def test_too_few_seeds(tmp_path: Path) -> None:
+    one = judge(tmp_path, sc=runs(0.2, 0.2, 9.0, n=3), usc=runs(0.2, 0.9, 2.0, n=3))
+    assert (one.method, one.kind) == ("usc", "ahead")  # by success, as far as can be seen
+    assert one.text.startswith("USC is ahead: ")
+    assert one.text.endswith("; 3 seeds are too few to tell methods apart.")
+
+
+def test_one_method_alone(tmp_path: Path) -> None:
+    kept = judge(tmp_path / "kept", usc=runs(0.2, 1.0, 1.0))
+    assert kept.text.endswith("; no other method was run.")
+    broken = judge(tmp_path / "broken", usc=runs(3.0, 1.0, 1.0))
+    assert broken.text.startswith("USC does not keep the limit: cost 3.00 ± 0.00, within it in 0")
+    few = judge(tmp_path / "few", usc=runs(0.2, 1.0, 1.0, n=1))
+    assert few.text.startswith("USC keeps the limit: ")
+    assert few.text.endswith("; no other method was run; 1 seed is too few to be sure of it.")
+
+
+def test_the_only_one_that_keeps_it(tmp_path: Path) -> None:
+    one = judge(tmp_path, sc=runs(3.0, 1.0, 9.0), usc=runs(0.2, 0.5, 1.0))
+    assert one.method == "usc"
+    assert one.text.endswith("; no other method keeps the limit.")
+
+
+def test_a_limit_that_asks_for_nothing(tmp_path: Path) -> None:
+    one = judge(tmp_path, ddpg=runs(0.2, 1.0, 9.0), usc=runs(0.2, 0.5, 1.0))
+    assert one.method == "ddpg"
+    assert "it looks at reward alone, so the limit asks for nothing" in one.text
+
+
+def test_nothing_is_finished(tmp_path: Path) -> None:
+    jobs = grid.jobs_of({"methods": ["sc", "usc"], "tasks": ["HalfCheetah"], "seeds": [0]})
+    grid.open_folder(tmp_path, jobs, "new.toml")
+    (one,) = verdicts(data.read(tmp_path))
+    assert (one.kind, one.about, one.text) == (
+        "empty",
+        "HalfCheetah, limit 0.1",
+        "no run is finished.",
+    )
+
+
+def test_each_limit_has_its_verdict(tmp_path: Path) -> None:
+    found = {one.about: one.method for one in verdicts(data.read(write_limits_study(tmp_path)))}
+    assert found == {
+        "CarGoal1, limit 1, 900 steps": "usc",
+        "CarGoal2, limit 0.5, 900 steps": "usc",
+        "CarGoal2, limit 2, 900 steps": "sc",  # the same numbers: the first of the two
+    }
