@@ -64,7 +64,7 @@ from safecritic.critics.refinement import Refinement
 from safecritic.critics.screening import Screen
 from safecritic.fast import draws, estimators
 from safecritic.fast.activations import Passes, forward_actions, forward_members, raw_values
-from safecritic.fast.neighbours import find_neighbours
+from safecritic.fast.neighbours import Neighbours, find_neighbours
 from safecritic.networks import Members, Params
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch
@@ -415,16 +415,25 @@ def end_episode(
 # Eq. 8-10: refinement
 
 
-def refine(
+class Refined(NamedTuple):
+    """The n samples to refine, and what their neighbours say of them (Eq. 8)."""
+
+    top: jax.Array  # (n,) places in the batch
+    q_old: jax.Array  # (members, n) of the target critic
+    target: jax.Array  # (n,)
+    valid: jax.Array  # (n,) 1 where there is a neighbour
+    neighbours: Neighbours
+
+
+def refinement_targets(
     state: SafetyCriticState,
-    safety: Members,
     batch: Batch,
     critic_obs: jax.Array,
     rank: jax.Array,
     cost_size: jax.Array,
     config: SafetyCriticSettings,
-) -> tuple[Members, Metrics]:
-    """Eq. 8-10 for the `refine_top` most uncertain samples of the batch."""
+) -> Refined:
+    """Eq. 8 for the `refine_top` most uncertain samples of the batch."""
     part = config.refinement
     assert part is not None
     assert batch.neighbours is not None
@@ -455,6 +464,25 @@ def refine(
     neighbour_values = neighbour_values.reshape(neighbours.rows.shape)
     target = refinement.interpolate(neighbour_values, neighbours.distance, neighbours.valid)
     valid = neighbours.valid.any(axis=-1).astype(jnp.float32)
+    return Refined(top, q_old, target, valid, neighbours)
+
+
+def refine(
+    state: SafetyCriticState,
+    safety: Members,
+    batch: Batch,
+    critic_obs: jax.Array,
+    rank: jax.Array,
+    cost_size: jax.Array,
+    config: SafetyCriticSettings,
+) -> tuple[Members, Metrics]:
+    """Eq. 8-10 for the `refine_top` most uncertain samples of the batch."""
+    part = config.refinement
+    assert part is not None
+    top, q_old, target, valid, neighbours = refinement_targets(
+        state, batch, critic_obs, rank, cost_size, config
+    )
+    obs, action = critic_obs[top], batch.action[top]
 
     def loss(members: Members) -> tuple[jax.Array, Metrics]:
         q = regression_q(networks.critics(members, obs, action), state.cost_bound, config)
