@@ -300,6 +300,16 @@ def safety_step(
     return safety, opt, metrics
 
 
+class SafetyTerms(NamedTuple):
+    """What the safety critic's loss on a batch is made of."""
+
+    targets: jax.Array  # (B,)
+    alternatives: Alternatives | None
+    passes: Passes | None  # of the members over the batch
+    influence: BatchInfluence | None
+    key: jax.Array
+
+
 class SafetyUpdate(NamedTuple):
     """What the safety critic's step changes, and the order of uncertainty it used."""
 
@@ -310,26 +320,24 @@ class SafetyUpdate(NamedTuple):
     key: jax.Array
 
 
-def update_safety(
+def safety_terms(
     state: SafetyCriticState, batch: Batch, critic_obs: jax.Array, config: SafetyCriticSettings
-) -> tuple[SafetyUpdate, Metrics]:
-    """Algorithm 1, lines 13-19: influence, caution and one step of the safety critic."""
+) -> tuple[SafetyTerms, Metrics]:
+    """Return influence, alternatives with their caution, and targets of a batch."""
     key, key_actions, key_draw = jax.random.split(state.key, 3)
     metrics: Metrics = {}
 
     passes = None
     if config.conservative is not None or config.influence is not None:
         passes = forward_members(state.safety, critic_obs, batch.action)
-    curvature, rank = state.curvature, None
+    uncertain = None
     caution = jnp.ones(len(critic_obs), jnp.float32)
     if config.influence is not None and passes is not None:
-        q, u, rank, curvature = batch_influence(
-            state, critic_obs, batch.action, passes, config, learn=True
-        )
-        caution = influence.caution(u, q)
-        low, high = jnp.quantile(u, jnp.array([0.05, 0.95], jnp.float32))
+        uncertain = batch_influence(state, critic_obs, batch.action, passes, config, learn=True)
+        caution = influence.caution(uncertain.u, uncertain.q)
+        low, high = jnp.quantile(uncertain.u, jnp.array([0.05, 0.95], jnp.float32))
         metrics |= {
-            "influence/mean": u.mean(),
+            "influence/mean": uncertain.u.mean(),
             "influence/low": low,
             "influence/high": high,
             "safety/caution": caution.mean(),
@@ -343,10 +351,21 @@ def update_safety(
         alternatives = sample_alternatives(key_actions, key_draw, policy_action, caution, config)
 
     targets = batch_targets(state, batch, state.cost_bound, config)
+    return SafetyTerms(targets, alternatives, passes, uncertain, key), metrics
+
+
+def update_safety(
+    state: SafetyCriticState, batch: Batch, critic_obs: jax.Array, config: SafetyCriticSettings
+) -> tuple[SafetyUpdate, Metrics]:
+    """Algorithm 1, lines 13-19: influence, caution and one step of the safety critic."""
+    terms, metrics = safety_terms(state, batch, critic_obs, config)
     safety, opt, step_metrics = safety_step(
-        state, critic_obs, batch.action, targets, alternatives, passes, config
+        state, critic_obs, batch.action, terms.targets, terms.alternatives, terms.passes, config
     )
-    return SafetyUpdate(safety, opt, curvature, rank, key), metrics | step_metrics
+    curvature, rank = state.curvature, None
+    if terms.influence is not None:
+        curvature, rank = terms.influence.curvature, terms.influence.rank
+    return SafetyUpdate(safety, opt, curvature, rank, terms.key), metrics | step_metrics
 
 
 # Eq. 5 and 6: the actor
@@ -492,7 +511,10 @@ def refine(
     metrics["refine/target_mean"] = target.mean()
     total = jnp.sum(jnp.where(neighbours.valid, neighbours.distance, 0.0))
     metrics["refine/distance"] = total / jnp.maximum(neighbours.valid.sum(), 1)
-    return refinement.step(safety, gradient, part.refine_lr, part.refine_clip), metrics
+    safety, metrics["refine/clipped"] = refinement.step(
+        safety, gradient, part.refine_lr, part.refine_clip
+    )
+    return safety, metrics
 
 
 # Algorithm 1
