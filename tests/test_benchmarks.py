@@ -5,9 +5,10 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 from probes import SMALL, KeptPoint
-from safecritic import CSC
+from safecritic import CSC, USC
 from safecritic.fast.compilation import compiler_options
 from safecritic.run.callbacks import BaseCallback
 
@@ -37,3 +38,47 @@ def test_fewer_states_make_a_noisier_step(monkeypatch):
     (half, eighth), caution = measure(agent, (0.5, 0.125), batches=6, draws=6)
     assert 0 < half < eighth
     assert caution == 1.0
+
+
+MECHANISMS = ["conservative", "influence", "refinement", "screen", "sensitivity"]
+
+
+@pytest.fixture
+def mechanisms(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("mechanisms")
+
+
+@pytest.fixture(scope="module")
+def usc():
+    small = SMALL | {"learning_starts": 120, "refine_block": 32, "refine_top": 4}
+    agent = USC(KeptPoint(), seed=0, cost_limit=1.0, **small)
+    agent.training.run(120, BaseCallback())
+    return agent
+
+
+@pytest.mark.slow
+def test_every_mechanism_has_its_figures(mechanisms, usc, capsys):
+    figures = mechanisms.measure(usc, episodes=3, batches=4, states=4, seed=0)
+    assert list(figures) == MECHANISMS
+    values = {name: {f.name: f.plain() for f in lines} for name, lines in figures.items()}
+    assert all(len(values[name]) == len(figures[name]) for name in figures)  # no name twice
+    assert values["conservative"]["gradient"] > 0
+    assert -1 <= values["conservative"]["cosine"] <= 1
+    assert 0 < values["refinement"]["same stretch"] <= 1
+    assert 0 <= values["screen"]["changes"] <= values["screen"]["fires"] <= 1
+    mechanisms.print_figures(figures)
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in MECHANISMS)
+
+
+def test_a_state_put_back_costs_what_it_did(mechanisms, usc):
+    env, policy = KeptPoint(), usc.policy(seed=0)
+    fresh = mechanisms.deploy(env, policy, usc.config.gamma, 2, seed=0)
+    assert len(fresh.states) == len(fresh.realised)
+    assert fresh.transitions.truncated.sum() + fresh.transitions.terminated.sum() == 2
+    for at in (0, 7, 31):
+        same = mechanisms.held_cost(
+            env, policy, fresh, at, fresh.transitions.action[at], usc.config.gamma
+        )
+        assert same == pytest.approx(fresh.realised[at], abs=1e-6)

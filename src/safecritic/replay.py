@@ -242,15 +242,20 @@ def transitions(replay: Replay, rows: jax.Array) -> Transition:
 
 def sample(replay: Replay, key: jax.Array, config: Sampling) -> Batch:
     """Draw a batch; it says where neighbours are if the config's `neighbour_block` is above 0."""
-    gamma = config.gamma
     bits = draws.bits(key, (2 * config.batch_size + 1,))
     rows = draw(replay, bits, config.batch_size, config.costly_share)
+    batch = batch_of(replay, rows, config)
+    if config.neighbour_block == 0:
+        return batch
+    return batch._replace(neighbours=neighbourhood(replay, bits[-1], config.neighbour_block))
+
+
+def batch_of(replay: Replay, rows: jax.Array, config: Sampling) -> Batch:
+    """Return the batch of some rows (B,), without neighbours."""
+    gamma = config.gamma
     reward = n_step(replay, rows, replay.reward, config.n_step, gamma)
     same = config.safety_n_step == config.n_step
     cost = n_step(replay, rows, replay.cost, config.safety_n_step, gamma)
-    neighbours = None
-    if config.neighbour_block > 0:
-        neighbours = neighbourhood(replay, bits[-1], config.neighbour_block)
     return Batch(
         obs=_take(replay.obs, rows),
         action=_take(replay.action, rows),
@@ -261,5 +266,5 @@ def sample(replay: Replay, key: jax.Array, config: Sampling) -> Batch:
         cost_next_obs=None if same else cost.next_obs,
         cost_discount=None if same else cost.discount,
         index=rows,
-        neighbours=neighbours,
+        neighbours=None,
     )

@@ -106,9 +106,10 @@ def test_an_agent_may_count_as_the_task_does():
 def test_metrics_are_in_the_units_of_the_task_but_for_losses():
     sizes = scaling.Sizes(jnp.float32(10.0), jnp.float32(4.0))
     names = ("reward/q_mean", "actor/q_reward", "safety/q_mean", "safety/q_std")
-    names += ("safety/target_mean", "actor/q_cost", "refine/target_mean", "safety/loss")
+    names += ("safety/target_mean", "actor/q_cost", "refine/target_mean")
+    names += ("refine/target_gap", "safety/loss")
     found = scaling.in_task_units(dict.fromkeys(names, jnp.float32(1.0)), sizes)
-    assert [float(found[name]) for name in names] == [10, 10, 4, 4, 4, 4, 4, 1]
+    assert [float(found[name]) for name in names] == [10, 10, 4, 4, 4, 4, 4, 4, 1]
     assert (float(found["units/reward"]), float(found["units/cost"])) == (10, 4)
 
 

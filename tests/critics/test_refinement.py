@@ -134,6 +134,8 @@ def test_refinement_loss():
         np.testing.assert_allclose(np.asarray(gradient)[0, n], slope, atol=1e-7)
     kl = (q - q_old)[0] ** 2 / 2
     np.testing.assert_allclose(metrics["refine/kl"], (kl * valid).sum() / 4, rtol=1e-12)
+    gap = ((target - q)[0] * valid).sum() / 4
+    np.testing.assert_allclose(metrics["refine/target_gap"], gap, rtol=1e-12)
 
 
 def test_small_changes_are_free_and_large_ones_are_not():
@@ -198,10 +200,11 @@ def test_a_long_gradient_is_cut():
     params = {"w": np.zeros(2), "b": np.zeros(1)}
     gradient = {"w": np.array([3.0, 0.0]), "b": np.array([4.0])}
     step = jit(refinement.step, static_argnums=(2, 3))
-    free = step(params, gradient, 0.1, 0.0)
+    free, cut_free = step(params, gradient, 0.1, 0.0)
     np.testing.assert_allclose(free["w"], [-0.3, 0.0], rtol=1e-6)
-    cut = step(params, gradient, 0.1, 1.0)
+    cut, cut_long = step(params, gradient, 0.1, 1.0)
     np.testing.assert_allclose(cut["w"], [-0.06, 0.0], rtol=1e-6)
     np.testing.assert_allclose(cut["b"], [-0.08], rtol=1e-6)
-    short = step(params, gradient, 0.1, 10.0)
+    short, cut_short = step(params, gradient, 0.1, 10.0)
     np.testing.assert_allclose(short["b"], free["b"], rtol=1e-6)
+    assert (float(cut_free), float(cut_long), float(cut_short)) == (0, 1, 0)

@@ -64,7 +64,7 @@ from safecritic.critics.refinement import Refinement
 from safecritic.critics.screening import Screen
 from safecritic.fast import draws, estimators
 from safecritic.fast.activations import Passes, forward_actions, forward_members, raw_values
-from safecritic.fast.neighbours import find_neighbours
+from safecritic.fast.neighbours import Neighbours, find_neighbours
 from safecritic.networks import Members, Params
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch
@@ -300,6 +300,16 @@ def safety_step(
     return safety, opt, metrics
 
 
+class SafetyTerms(NamedTuple):
+    """What the safety critic's loss on a batch is made of."""
+
+    targets: jax.Array  # (B,)
+    alternatives: Alternatives | None
+    passes: Passes | None  # of the members over the batch
+    influence: BatchInfluence | None
+    key: jax.Array
+
+
 class SafetyUpdate(NamedTuple):
     """What the safety critic's step changes, and the order of uncertainty it used."""
 
@@ -310,26 +320,24 @@ class SafetyUpdate(NamedTuple):
     key: jax.Array
 
 
-def update_safety(
+def safety_terms(
     state: SafetyCriticState, batch: Batch, critic_obs: jax.Array, config: SafetyCriticSettings
-) -> tuple[SafetyUpdate, Metrics]:
-    """Algorithm 1, lines 13-19: influence, caution and one step of the safety critic."""
+) -> tuple[SafetyTerms, Metrics]:
+    """Return influence, alternatives with their caution, and targets of a batch."""
     key, key_actions, key_draw = jax.random.split(state.key, 3)
     metrics: Metrics = {}
 
     passes = None
     if config.conservative is not None or config.influence is not None:
         passes = forward_members(state.safety, critic_obs, batch.action)
-    curvature, rank = state.curvature, None
+    uncertain = None
     caution = jnp.ones(len(critic_obs), jnp.float32)
     if config.influence is not None and passes is not None:
-        q, u, rank, curvature = batch_influence(
-            state, critic_obs, batch.action, passes, config, learn=True
-        )
-        caution = influence.caution(u, q)
-        low, high = jnp.quantile(u, jnp.array([0.05, 0.95], jnp.float32))
+        uncertain = batch_influence(state, critic_obs, batch.action, passes, config, learn=True)
+        caution = influence.caution(uncertain.u, uncertain.q)
+        low, high = jnp.quantile(uncertain.u, jnp.array([0.05, 0.95], jnp.float32))
         metrics |= {
-            "influence/mean": u.mean(),
+            "influence/mean": uncertain.u.mean(),
             "influence/low": low,
             "influence/high": high,
             "safety/caution": caution.mean(),
@@ -343,10 +351,21 @@ def update_safety(
         alternatives = sample_alternatives(key_actions, key_draw, policy_action, caution, config)
 
     targets = batch_targets(state, batch, state.cost_bound, config)
+    return SafetyTerms(targets, alternatives, passes, uncertain, key), metrics
+
+
+def update_safety(
+    state: SafetyCriticState, batch: Batch, critic_obs: jax.Array, config: SafetyCriticSettings
+) -> tuple[SafetyUpdate, Metrics]:
+    """Algorithm 1, lines 13-19: influence, caution and one step of the safety critic."""
+    terms, metrics = safety_terms(state, batch, critic_obs, config)
     safety, opt, step_metrics = safety_step(
-        state, critic_obs, batch.action, targets, alternatives, passes, config
+        state, critic_obs, batch.action, terms.targets, terms.alternatives, terms.passes, config
     )
-    return SafetyUpdate(safety, opt, curvature, rank, key), metrics | step_metrics
+    curvature, rank = state.curvature, None
+    if terms.influence is not None:
+        curvature, rank = terms.influence.curvature, terms.influence.rank
+    return SafetyUpdate(safety, opt, curvature, rank, terms.key), metrics | step_metrics
 
 
 # Eq. 5 and 6: the actor
@@ -415,16 +434,25 @@ def end_episode(
 # Eq. 8-10: refinement
 
 
-def refine(
+class Refined(NamedTuple):
+    """The n samples to refine, and what their neighbours say of them (Eq. 8)."""
+
+    top: jax.Array  # (n,) places in the batch
+    q_old: jax.Array  # (members, n) of the target critic
+    target: jax.Array  # (n,)
+    valid: jax.Array  # (n,) 1 where there is a neighbour
+    neighbours: Neighbours
+
+
+def refinement_targets(
     state: SafetyCriticState,
-    safety: Members,
     batch: Batch,
     critic_obs: jax.Array,
     rank: jax.Array,
     cost_size: jax.Array,
     config: SafetyCriticSettings,
-) -> tuple[Members, Metrics]:
-    """Eq. 8-10 for the `refine_top` most uncertain samples of the batch."""
+) -> Refined:
+    """Eq. 8 for the `refine_top` most uncertain samples of the batch."""
     part = config.refinement
     assert part is not None
     assert batch.neighbours is not None
@@ -455,6 +483,25 @@ def refine(
     neighbour_values = neighbour_values.reshape(neighbours.rows.shape)
     target = refinement.interpolate(neighbour_values, neighbours.distance, neighbours.valid)
     valid = neighbours.valid.any(axis=-1).astype(jnp.float32)
+    return Refined(top, q_old, target, valid, neighbours)
+
+
+def refine(
+    state: SafetyCriticState,
+    safety: Members,
+    batch: Batch,
+    critic_obs: jax.Array,
+    rank: jax.Array,
+    cost_size: jax.Array,
+    config: SafetyCriticSettings,
+) -> tuple[Members, Metrics]:
+    """Eq. 8-10 for the `refine_top` most uncertain samples of the batch."""
+    part = config.refinement
+    assert part is not None
+    top, q_old, target, valid, neighbours = refinement_targets(
+        state, batch, critic_obs, rank, cost_size, config
+    )
+    obs, action = critic_obs[top], batch.action[top]
 
     def loss(members: Members) -> tuple[jax.Array, Metrics]:
         q = regression_q(networks.critics(members, obs, action), state.cost_bound, config)
@@ -464,7 +511,10 @@ def refine(
     metrics["refine/target_mean"] = target.mean()
     total = jnp.sum(jnp.where(neighbours.valid, neighbours.distance, 0.0))
     metrics["refine/distance"] = total / jnp.maximum(neighbours.valid.sum(), 1)
-    return refinement.step(safety, gradient, part.refine_lr, part.refine_clip), metrics
+    safety, metrics["refine/clipped"] = refinement.step(
+        safety, gradient, part.refine_lr, part.refine_clip
+    )
+    return safety, metrics
 
 
 # Algorithm 1

@@ -222,6 +222,7 @@ OF_COST = (
     "safety/target_mean",
     "actor/q_cost",
     "refine/target_mean",
+    "refine/target_gap",
 )
 
 

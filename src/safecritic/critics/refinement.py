@@ -72,19 +72,24 @@ def loss(
     kl = 0.5 * (q - q_old) ** 2
     each = 0.5 * (q - target) ** 2 + beta * jnp.maximum(kl - epsilon, 0.0) ** 2
     share = valid / jnp.maximum(valid.sum(), 1.0)
-    return jnp.sum(each * share), {"refine/kl": jnp.sum(kl.mean(axis=0) * share)}
+    return jnp.sum(each * share), {
+        "refine/kl": jnp.sum(kl.mean(axis=0) * share),
+        "refine/target_gap": jnp.sum((target - q.mean(axis=0)) * share),
+    }
 
 
-def step(params: Tree, gradient: Tree, lr: float, longest: float) -> Tree:
+def step(params: Tree, gradient: Tree, lr: float, longest: float) -> tuple[Tree, jax.Array]:
     """Eq. 10: a plain gradient step, apart from the critic's own Adam and its moments.
 
     A gradient longer than `longest` is cut to it (0: never): a plain step on a few samples has
-    no bound of its own, and the cubic gradient of the penalty can make it run away.
+    no bound of its own, and the cubic gradient of the penalty can make it run away. Beside the
+    new parameters stands 1 if it was cut, otherwise 0.
     """
-    factor = jnp.asarray(lr, jnp.float32)
+    factor, cut = jnp.asarray(lr, jnp.float32), jnp.zeros((), jnp.float32)
     if longest > 0:
         # rows summed by a product: XLA's sum over all is slower on CPU
         squares = [jnp.atleast_2d(g * g) for g in jax.tree.leaves(gradient)]
         length = jnp.sqrt(sum((g @ jnp.ones_like(g[0])).sum() for g in squares))
         factor *= jnp.minimum(1.0, longest / jnp.maximum(length, 1e-12))
-    return jax.tree.map(lambda p, g: p - factor * g, params, gradient)
+        cut = (length > longest).astype(jnp.float32)
+    return jax.tree.map(lambda p, g: p - factor * g, params, gradient), cut

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from safecritic.evaluation.evaluate import rollout_costs, rollout_horizon
 from safecritic.run.episode import discounted_sums
 
 HEADINGS = (0.0, 0.5 * np.pi, np.pi, -0.5 * np.pi)
@@ -118,19 +119,12 @@ def rolled_map(policy: Any, env: Any, gamma: float, size: int, heading: float) -
 
     task = env.unwrapped
     layout = task.layout
-    horizon = int(np.ceil(3.0 / (1.0 - gamma))) if gamma < 1 else task.horizon
     start = task.state["qpos"]
     totals = []
     for pose in poses(task.arena.extent, size, heading):
         state = {"qpos": np.concatenate([car_pose(*pose), start[CAR_FREE:]])}
         obs, _ = env.reset(options={"state": state, "layout": layout})
-        costs: list[float] = []
-        for _ in range(horizon):
-            policy.spent = sum(costs)
-            obs, _, terminated, truncated, info = env.step(policy(obs))
-            costs.append(info["cost"])
-            if terminated or truncated:
-                break
+        costs = rollout_costs(env, policy, obs, rollout_horizon(gamma))
         totals.append(discounted_sums(np.array(costs), gamma)[0])
     return np.array(totals).reshape(size, size)
 

@@ -59,6 +59,28 @@ def run_episode(
     return episode, np.stack(observations), np.stack(actions)
 
 
+def rollout_costs(
+    env: Any, policy: Any, obs: np.ndarray, decisions: int, spent: float = 0.0
+) -> list[float]:
+    """Follow a policy from `obs`, where the environment is; return the cost of each decision.
+
+    There are at most `decisions` of them; `spent` is the cost of the episode before.
+    """
+    costs: list[float] = []
+    for _ in range(decisions):
+        policy.spent = spent + sum(costs)
+        obs, _, terminated, truncated, info = env.step(policy(obs))
+        costs.append(info["cost"])
+        if terminated or truncated:
+            break
+    return costs
+
+
+def rollout_horizon(gamma: float) -> int:
+    """Return 3 / (1 - gamma), the decisions after which gamma^t is below 0.05."""
+    return int(np.ceil(3.0 / (1.0 - gamma))) if gamma < 1 else 10**9
+
+
 @dataclass(repr=False)
 class Evaluation:
     """Deployment episodes: a row for each, their means, and the quality of the safety critic."""

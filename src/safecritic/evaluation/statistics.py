@@ -54,7 +54,7 @@ def interval_of_iqm(scores: Scores, seed: int = 0, resamples: int = RESAMPLES) -
     def middle(parts: list[np.ndarray]) -> np.ndarray:
         return stats.trim_mean(np.concatenate(parts, axis=1), 0.25, axis=1)
 
-    return _bootstrap(_strata(scores), middle, seed, resamples)
+    return bootstrap(_strata(scores), middle, seed, resamples)
 
 
 def probability_of_improvement(
@@ -76,7 +76,7 @@ def probability_of_improvement(
         pairs = zip(parts[:half], parts[half:], strict=True)
         return np.mean([_above(x, y) for x, y in pairs], axis=0)
 
-    return _bootstrap([*first, *second], chance, seed, resamples)
+    return bootstrap([*first, *second], chance, seed, resamples)
 
 
 def permutation_p(ours: np.ndarray, theirs: np.ndarray, seed: int = 0) -> float:
@@ -122,8 +122,8 @@ def _above(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.mean((difference > 0) + 0.5 * (difference == 0), axis=(1, 2))
 
 
-def _bootstrap(
-    strata: list[np.ndarray], statistic: Statistic, seed: int, resamples: int
+def bootstrap(
+    strata: list[np.ndarray], statistic: Statistic, seed: int = 0, resamples: int = RESAMPLES
 ) -> Interval:
     """Return the statistic with its 95% percentile interval; runs are drawn within their task.
 
