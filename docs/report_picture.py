@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image, ImageChops
 
-WIDTH, TALLEST = 1360, 9_000
+WIDTH, TALLEST = 1360, 12_000
 IMAGES = Path(__file__).parent / "images"
 
 

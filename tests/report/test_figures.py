@@ -207,3 +207,12 @@ def test_small_costs_are_seen_beside_large_ones(tmp_path: Path) -> None:
     labels = dict(zip(axis["ticktext"], axis["tickvals"], strict=True))
     assert labels["0"] == 0
     assert labels["5"] == pytest.approx(np.sqrt(5))
+
+
+def test_a_single_method_is_named_too(tmp_path: Path) -> None:
+    study = data.read(write_measured_study(tmp_path))
+    study.runs = [run for run in study.runs if run.method == "usc"]
+    for figure in figures.all_figures(study):
+        named = any("USC" in panel.title for panel in figure.panels)
+        along = any(panel.xticks and "USC" in panel.xticks[1] for panel in figure.panels)
+        assert named or along or (figure.shows_legend and "USC" in figure.legend), figure.name

@@ -1,10 +1,13 @@
 """The verdict on a task, from runs whose ends are known."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from safecritic import files
 from safecritic.report import data
 from safecritic.report.verdict import Verdict, verdict, verdicts
 from safecritic.study import grid
+from safecritic.study.table import Run
 from studies import Outcome, write_limits_study, write_outcomes
 
 
@@ -106,3 +109,25 @@ def test_each_limit_has_its_verdict(tmp_path: Path) -> None:
         "CarGoal2, limit 0.5, 900 steps": "usc",
         "CarGoal2, limit 2, 900 steps": "sc",  # the same numbers: the first of the two
     }
+
+
+def test_a_limit_kept_on_average_by_few_runs_is_not_kept(tmp_path: Path) -> None:
+    costs = (0.0, 0.0, 1.5, 1.5, 1.5)
+    one = judge(tmp_path, usc=[(cost, 1.0, 1.0) for cost in costs], sc=runs(3.0, 1.0, 1.0))
+    assert one.text == (
+        "no method keeps the limit; nearest is USC: cost 0.90 ± 0.37 on average, but within it in "
+        "2 of 5 seeds."
+    )
+    few = judge(tmp_path / "few", usc=runs(3.0, 1.0, 1.0, n=2), sc=runs(3.0, 1.0, 1.0, n=2))
+    assert few.text.endswith("in 0 of 2 seeds; 2 seeds are too few to be sure of it.")
+
+
+def test_what_a_last_decision_adds_is_not_a_step_of_the_budget(tmp_path: Path) -> None:
+    study = data.read(write_outcomes(tmp_path, {"usc": runs(0.2, 1.0, 1.0, n=3)}))
+    for run, steps in zip(study.runs, (903, 900, 400), strict=True):
+        content = files.read_json(run.path / "summary.json")
+        files.write_json(run.path / "summary.json", content | {"steps": steps})
+    job = study.runs[2].job  # ended by its episodes
+    study.runs[2] = Run(replace(job, train_episodes=2), study.runs[2].path, True)
+    assert [run.steps for run in study.runs] == [900, 900, 400]
+    assert verdict(study, "CarGoal1").about == "CarGoal1, limit 1, 400 to 900 steps"

@@ -144,7 +144,7 @@ class Figure:
     def shows_legend(self) -> bool:
         """Whether a legend is needed: not where the methods are named along the axis."""
         along = any(panel.xticks and panel.named for panel in self.panels)
-        return len(self.legend) > 1 and not along
+        return bool(self.legend) and not along
 
 
 def root_ticks(high: float) -> list[float]:
@@ -186,6 +186,6 @@ def outline(inside: np.ndarray, extent: float) -> Line:
     middles = (np.arange(-1, size + 1) + 0.5) / size * 2 * extent - extent
     padded = np.pad(inside.astype(float), 1)
     pieces = contour_generator(middles, middles, padded).lines(0.5)
-    broken = [np.vstack([piece, [[np.nan, np.nan]]]) for piece in pieces]
+    broken = [np.vstack([np.asarray(piece), np.full((1, 2), np.nan)]) for piece in pieces]
     x, y = np.vstack(broken).T if broken else np.zeros((2, 0))
-    return Line(x, y, Style("#ff3b6b", width=1.6))
+    return Line(x, y, Style("#ff3b6b", width=1.3))

@@ -7,11 +7,11 @@ import json
 import re
 from datetime import UTC, datetime
 from importlib import resources
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from safecritic import __version__
 from safecritic.evaluation.statistics import can_be_told_apart
 from safecritic.files import write_text
 from safecritic.report.data import Study, listed, title
@@ -131,7 +131,7 @@ def _head(study: Study) -> str:
 def _made(study: Study) -> str:
     """Return when and with what the page was made, and with what the runs were."""
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    text = f"Page made on {now} with safecritic {version('safecritic')}"
+    text = f"Page made on {now} with safecritic {__version__}"
     used = [run.versions["safecritic"] for run in study.runs if "safecritic" in run.versions]
     return f"{text}; runs with {', '.join(dict.fromkeys(used))}." if used else f"{text}."
 

@@ -15,6 +15,7 @@ from safecritic.evaluation.statistics import can_be_told_apart, told_apart
 from safecritic.methods import METHODS
 from safecritic.report.data import Study, listed, steps_text, title
 from safecritic.study.grid import limit_text
+from safecritic.study.table import ROUNDING
 
 SUCCESS, REWARD, COST = "deployed_success", "deployed_reward", "deployed_cost"
 
@@ -44,11 +45,13 @@ def verdict(study: Study, case: str) -> Verdict:
     steps = [count for method in run for count in study.steps(method, case)]
     about += f", {steps_text(min(steps), max(steps))} steps"
     kept = [method for method in run if study.keeps(method, case)]
-    if not kept:
-        return Verdict(case, about, _none(study, case, run), "none")
     counts = [len(study.of(method, case)) for method in run]
     fewest = min(counts)
     few = not can_be_told_apart(fewest, max(counts))
+    seeds = f"{fewest} seed{'s are' if fewest != 1 else ' is'} too few"
+    if not kept:
+        text = _none(study, case, run) + (f"; {seeds} to be sure of it" if few else "")
+        return Verdict(case, about, f"{text}.", "none")
     equal = kept if few else _equal(study, case, kept, SUCCESS)
     chosen = max(equal, key=lambda method: _score(study, case, method, success=few))
     alone = len(run) == 1
@@ -60,8 +63,7 @@ def verdict(study: Study, case: str) -> Verdict:
     elif len(kept) == 1:
         tail.append("no other method keeps the limit")
     if few:
-        seeds = f"{fewest} seed{'s are' if fewest != 1 else ' is'}"
-        tail.append(f"{seeds} too few to {'be sure of it' if alone else 'tell methods apart'}")
+        tail.append(f"{seeds} to {'be sure of it' if alone else 'tell methods apart'}")
     elif others := [x for x in _equal(study, case, equal, REWARD, chosen) if x != chosen]:
         names = listed([title(method) for method in others])
         tail.append(f"{names} cannot be told apart from it")
@@ -74,17 +76,20 @@ def verdict(study: Study, case: str) -> Verdict:
 
 
 def _none(study: Study, case: str, run: list[str]) -> str:
-    costs = {method: study.summary(method, case, COST).mean for method in run}
-    known = {method: cost for method, cost in costs.items() if not np.isnan(cost)}
+    """Return the sentence for a limit that nobody keeps: who is nearest."""
+    costs = {method: study.summary(method, case, COST) for method in run}
+    known = {method: cost for method, cost in costs.items() if cost.n}
     if not known:
-        return "no cost is known."
-    nearest = min(known, key=lambda method: known[method])
+        return "no cost is known"
+    nearest = min(known, key=lambda method: known[method].mean)
     kept, number = study.within(nearest, case)
-    cost = study.summary(nearest, case, COST).mean_text()
-    numbers = f"cost {cost}, within it in {kept} of {number} seeds"
+    cost = known[nearest].mean_text()
+    on_average = known[nearest].mean <= study.limit(case, nearest) + ROUNDING
+    but = " on average, but" if on_average else ","
+    numbers = f"cost {cost}{but} within it in {kept} of {number} seeds"
     if len(run) == 1:
-        return f"{title(nearest)} does not keep the limit: {numbers}; no other method was run."
-    return f"no method keeps the limit; nearest is {title(nearest)}: {numbers}."
+        return f"{title(nearest)} does not keep the limit: {numbers}; no other method was run"
+    return f"no method keeps the limit; nearest is {title(nearest)}: {numbers}"
 
 
 def _numbers(study: Study, case: str, method: str) -> str:

@@ -134,10 +134,11 @@ class Run:
 
     @cached_property
     def steps(self) -> int:
-        """The environment steps of a finished run, which its episodes may have ended early."""
+        """The steps it was given; fewer if its episodes ended it early."""
         if not self.done:
             return self.job.steps
-        return int(read_json(self.path / "summary.json", SummaryFile)["steps"])
+        taken = int(read_json(self.path / "summary.json", SummaryFile)["steps"])
+        return min(taken, self.job.steps)  # the last decision may last beyond the budget
 
     @cached_property
     def versions(self) -> dict[str, str]:
