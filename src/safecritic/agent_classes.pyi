@@ -157,6 +157,8 @@ class PIDLag(Agent):
         integral_max: largest integral (default 100.0)
         multiplier_init: integral at the start (default 0.02)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default True)
+        quiet_every: near the limit, episodes for one without noise to judge by; paper: 0
+            (default 3)
     """
 
     def __init__(
@@ -210,6 +212,7 @@ class PIDLag(Agent):
         integral_max: float = 100.0,
         multiplier_init: float = 0.02,
         rescale_actor_loss: bool = True,
+        quiet_every: int = 3,
     ) -> None: ...
 
 class CPO(Agent):
@@ -322,13 +325,15 @@ class RCPO(Agent):
         actor_pull: weight of the actor's squared output before its tanh (default 0.0)
         target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0 (default 0.0)
+        quiet_every: near the limit, episodes for one without noise to judge by; paper: 0
+            (default 3)
         multiplier_rule: printed: Eq. 7 (default "relative")
         multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
-        multiplier_max: largest multiplier (default 100.0)
+        multiplier_max: largest multiplier; the paper gives no value (default 3.0)
     """
 
     def __init__(
@@ -364,13 +369,14 @@ class RCPO(Agent):
         actor_pull: float = 0.0,
         target_noise: float = 0.0,
         costly_share: float = 0.0,
+        quiet_every: int = 3,
         multiplier_rule: Literal["relative", "printed"] = "relative",
         multiplier_init: float = 0.02,
         multiplier_lr: float = 0.0001,
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
-        multiplier_max: float = 100.0,
+        multiplier_max: float = 3.0,
     ) -> None: ...
 
 class SC(Agent):
@@ -425,13 +431,15 @@ class SC(Agent):
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
+        quiet_every: near the limit, episodes for one without noise to judge by; paper: 0
+            (default 3)
         multiplier_rule: printed: Eq. 7 (default "relative")
         multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
-        multiplier_max: largest multiplier (default 100.0)
+        multiplier_max: largest multiplier; the paper gives no value (default 3.0)
         tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
         tolerance_in: what is left of the limit; paper: cost (default "budget")
         tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
@@ -487,13 +495,14 @@ class SC(Agent):
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
+        quiet_every: int = 3,
         multiplier_rule: Literal["relative", "printed"] = "relative",
         multiplier_init: float = 0.02,
         multiplier_lr: float = 0.0001,
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
-        multiplier_max: float = 100.0,
+        multiplier_max: float = 3.0,
         tolerance: float = 1.0,
         tolerance_in: Literal["budget", "cost"] = "budget",
         tolerance_least: float = 0.1,
@@ -557,13 +566,15 @@ class CSC(Agent):
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
+        quiet_every: near the limit, episodes for one without noise to judge by; paper: 0
+            (default 3)
         multiplier_rule: printed: Eq. 7 (default "relative")
         multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
-        multiplier_max: largest multiplier (default 100.0)
+        multiplier_max: largest multiplier; the paper gives no value (default 3.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
@@ -630,13 +641,14 @@ class CSC(Agent):
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
+        quiet_every: int = 3,
         multiplier_rule: Literal["relative", "printed"] = "relative",
         multiplier_init: float = 0.02,
         multiplier_lr: float = 0.0001,
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
-        multiplier_max: float = 100.0,
+        multiplier_max: float = 3.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
         conservative_gradient: Literal["sampled", "exact"] = "sampled",
@@ -710,13 +722,15 @@ class USCNR(Agent):
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
+        quiet_every: near the limit, episodes for one without noise to judge by; paper: 0
+            (default 3)
         multiplier_rule: printed: Eq. 7 (default "relative")
         multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
-        multiplier_max: largest multiplier (default 100.0)
+        multiplier_max: largest multiplier; the paper gives no value (default 3.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
@@ -790,13 +804,14 @@ class USCNR(Agent):
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
+        quiet_every: int = 3,
         multiplier_rule: Literal["relative", "printed"] = "relative",
         multiplier_init: float = 0.02,
         multiplier_lr: float = 0.0001,
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
-        multiplier_max: float = 100.0,
+        multiplier_max: float = 3.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
         conservative_gradient: Literal["sampled", "exact"] = "sampled",
@@ -877,13 +892,15 @@ class USC(Agent):
             (default 0.001)
         kl_sigma: spread of both policies in that distance (default 0.2)
         rescale_actor_loss: divide the actor's loss by 1 + multiplier (default False)
+        quiet_every: near the limit, episodes for one without noise to judge by; paper: 0
+            (default 3)
         multiplier_rule: printed: Eq. 7 (default "relative")
         multiplier_init: first multiplier; paper: 1 (default 0.02)
         multiplier_lr: step per decision and relative excess, or as printed (default 0.0001)
         multiplier_gain: how far it lets go at once when costs are below the limit (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
-        multiplier_max: largest multiplier (default 100.0)
+        multiplier_max: largest multiplier; the paper gives no value (default 3.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
@@ -900,7 +917,8 @@ class USC(Agent):
         curvature_decay: decay of the running curvature, per update (default 0.999)
         curvature_every: updates between two batches added to the curvature (default 4)
         curvature_refresh: updates between two factorisations of the curvature (default 50)
-        refine_target: what neighbours give; paper: cost (default "bellman")
+        refine_target: of neighbours; paper: cost (default "n-step")
+        refine_own: weight of the sample's own value beside its neighbours'; paper: 0 (default 0.5)
         refine_top: number of samples refined, n (default 8)
         refine_neighbours: number of neighbours of each sample, K (default 5)
         refine_lr: step size of Eq. 10 (default 0.001)
@@ -968,13 +986,14 @@ class USC(Agent):
         kl_weight: float = 0.001,
         kl_sigma: float = 0.2,
         rescale_actor_loss: bool = False,
+        quiet_every: int = 3,
         multiplier_rule: Literal["relative", "printed"] = "relative",
         multiplier_init: float = 0.02,
         multiplier_lr: float = 0.0001,
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
-        multiplier_max: float = 100.0,
+        multiplier_max: float = 3.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
         conservative_gradient: Literal["sampled", "exact"] = "sampled",
@@ -990,7 +1009,8 @@ class USC(Agent):
         curvature_decay: float = 0.999,
         curvature_every: int = 4,
         curvature_refresh: int = 50,
-        refine_target: Literal["bellman", "cost"] = "bellman",
+        refine_target: Literal["n-step", "bellman", "cost"] = "n-step",
+        refine_own: float = 0.5,
         refine_top: int = 8,
         refine_neighbours: int = 5,
         refine_lr: float = 0.001,

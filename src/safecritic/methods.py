@@ -69,7 +69,12 @@ PAPER: dict[str, Any] = PAPER_INPUTS | {
     "noise_half_life": 0.0,
     "layer_norm": "none",
 }
-PRINTED_MULTIPLIER: dict[str, Any] = {"multiplier_rule": "printed", "multiplier_lr": 1e-3}
+PRINTED_MULTIPLIER: dict[str, Any] = {
+    "multiplier_rule": "printed",
+    "multiplier_lr": 1e-3,
+    "multiplier_max": 100.0,
+    "quiet_every": 0,
+}
 PAPER_CRITIC: dict[str, Any] = PAPER | {
     "safety_critics": 1,
     "safety_output": "linear",
@@ -95,7 +100,7 @@ PAPER_PARTS: dict[str, dict[str, Any]] = {
         "sigma_epsilon": 1e-6,
     },
     "influence": {"reference": "batch", "damping": 1e-6},
-    "refinement": {"refine_target": "cost", "refine_clip": 0.0},
+    "refinement": {"refine_target": "cost", "refine_own": 0.0, "refine_clip": 0.0},
     "screen": {
         "tolerance": 0.3,
         "tolerance_in": "cost",
@@ -158,7 +163,8 @@ _TABLE = (
         "regression of the discounted cost; a PID controller moves the multiplier",
         agent="safecritic.agents.pid_lag",
         settings="PIDLagSettings",
-        paper=PAPER_CRITIC | {"multiplier_rule": "printed", "ki": 1e-3, "multiplier_init": 0.0},
+        paper=PAPER_CRITIC
+        | {"multiplier_rule": "printed", "ki": 1e-3, "multiplier_init": 0.0, "quiet_every": 0},
         style=Style("#56b4e9", "dashdot", "square"),
     ),
     Method(

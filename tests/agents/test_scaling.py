@@ -70,7 +70,19 @@ def test_the_first_cost_after_a_long_time_gives_its_own_size(size):
     for _ in range(20):
         unit = scaling.unit_update(unit, jnp.float32(0.0), jnp.asarray(False), GAMMA)
     after = [[size] + [0.0] * 20]
-    np.testing.assert_allclose(scaling.unit_size(unit), plain_unit(after), rtol=1e-4)
+    # steps that are forgotten: one of 10,000 with each step
+    np.testing.assert_allclose(scaling.unit_size(unit), plain_unit(after), rtol=2e-3)
+
+
+def test_a_unit_follows_what_costs_have_become():
+    """An agent that once ran into everything counts rare costs by their own size in the end."""
+    unit = measured([np.ones(1_000)])
+    wild = float(scaling.unit_size(unit))
+    assert wild > 5
+    once = np.zeros(1_000)
+    once[0] = 1.0
+    unit = measured([once] * 100, unit)
+    assert float(scaling.unit_size(unit)) < 0.2 * wild
 
 
 def test_units_of_rollouts_are_those_of_their_steps():

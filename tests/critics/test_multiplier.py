@@ -9,14 +9,17 @@ import pytest
 
 from helpers.agents import settings
 from helpers.quick import jit
+from safecritic import methods
 from safecritic.agents import pid_lag
 from safecritic.agents.interface import EnvSpec
+from safecritic.agents.settings import replace
 from safecritic.critics.multiplier import (
     LEAST,
     Gains,
     constraint_init,
     constraint_update,
     gradient_step,
+    is_quiet,
     multiplier_step,
     pid_init,
     pid_step,
@@ -99,6 +102,7 @@ def moved(costs, lengths, lam=0.5, **changes):
     """The multiplier after episodes of these costs and lengths, one number for each."""
     relative = {"multiplier_rule": "relative", "multiplier_lr": 1e-4, "cost_limit": LIMIT}
     relative |= {"multiplier_init": lam, "multiplier_gain": 0.0, "multiplier_aim": 1.0}
+    relative |= {"multiplier_max": 100.0, "quiet_every": 0}
     config = settings("rcpo", **(relative | changes))
     step = jit(multiplier_step, static_argnames="config")
     lam, past, along = jnp.float32(lam), constraint_init(), []
@@ -114,7 +118,7 @@ def test_relative_rule_equals_a_plain_loop():
     along = moved(COSTS, lengths, multiplier_gain=0.3, **given)
     integral, weights, expected = 0.0, [], []
     for number, length in enumerate(lengths):
-        weights = [weight * max(np.exp(-length / 900.0), 0.8) for weight in weights] + [1.0]
+        weights = [weight * max(np.exp(-length / 900.0), 0.85) for weight in weights] + [1.0]
         average = np.average(COSTS[: number + 1], weights=weights)
         excess = min(max((average - LIMIT) / LIMIT, -1.0), 1.0)
         integral = integral + 2e-3 * length * excess
@@ -127,9 +131,9 @@ def test_relative_rule_equals_a_plain_loop():
 
 def test_the_gain_lets_go_at_once():
     """Where costs fall from far above the limit to 0, the multiplier falls with them."""
-    costs = [10 * LIMIT] * 10 + [0.0] * 60
-    slow = moved(costs, [200] * 70, multiplier_memory=500.0)
-    quick = moved(costs, [200] * 70, multiplier_memory=500.0, multiplier_gain=1.0)
+    costs = [10 * LIMIT] * 10 + [0.0] * 120
+    slow = moved(costs, [200] * 130, multiplier_memory=500.0)
+    quick = moved(costs, [200] * 130, multiplier_memory=500.0, multiplier_gain=1.0)
     assert quick[9] == slow[9]
     np.testing.assert_allclose(quick[-1] / slow[-1], np.exp(-1.0), rtol=1e-4)
 
@@ -147,9 +151,10 @@ def test_it_moves_towards_the_limit_within_its_bounds():
     twice, most = moved([2 * LIMIT], [100]), moved([100 * LIMIT], [100])
     assert twice == most  # no episode counts for more than the limit once over
     np.testing.assert_allclose(most[0], 0.5 * np.exp(1e-4 * 100), rtol=1e-6)
-    np.testing.assert_allclose(moved([0.0], [100])[0], 0.5 * np.exp(-1e-4 * 100), rtol=1e-6)
+    np.testing.assert_allclose(moved([1e-6], [100])[0], 0.5 * np.exp(-1e-4 * 100), rtol=1e-5)
+    assert moved([0.0], [100]) == [0.5]  # nothing to let go of before the first cost
     assert moved([100.0], [10**7], multiplier_max=3.0) == [3.0]
-    low = moved([0.0, 1e4], [10**7, 10**4])
+    low = moved([1e-6, 1e4], [10**7, 10**4])
     np.testing.assert_allclose(low[0], LEAST, rtol=1e-6)
     np.testing.assert_allclose(low[1], LEAST * np.exp(1.0), rtol=1e-5)  # and comes back from there
 
@@ -200,6 +205,7 @@ def test_printed_rule_is_eq_7():
 def test_pid_of_the_agent(rule):
     """Relative: costs in limits, cut at two of them, and the integral by decisions."""
     config = settings("pid-lag", multiplier_rule=rule, cost_limit=LIMIT, ki=1e-2, kp=0.1, kd=0.0)
+    config = replace(config, quiet_every=0)
     state = pid_lag.init(jax.random.key(0), EnvSpec(3, 1), config)
     integral, smooth = config.multiplier_init, None
     for cost, length in ((4.0, 30), (100.0, 20), (0.0, 50)):
@@ -212,3 +218,48 @@ def test_pid_of_the_agent(rule):
         smooth = excess if smooth is None else 0.95 * smooth + 0.05 * excess
         expected = max(0.0, 0.1 * smooth + integral)
         np.testing.assert_allclose(state.multiplier, expected, rtol=1e-4)
+
+
+# Episodes without noise
+
+
+def test_near_the_limit_every_third_episode_is_quiet_and_counts_for_three():
+    """Episodes with noise in between do not move it; far from the limit every one does."""
+    config = settings("rcpo", cost_limit=LIMIT, quiet_every=3)
+    past = constraint_init()
+    assert not is_quiet(past._replace(episodes=jnp.float32(2)), config)  # no cost is known yet
+    past = constraint_update(past, jnp.float32(2 * LIMIT), 0.0)
+    turns = [bool(is_quiet(past._replace(episodes=jnp.float32(n)), config)) for n in range(6)]
+    assert turns == [False, False, True, False, False, True]
+    far = constraint_update(past, jnp.float32(10 * LIMIT), 0.0)
+    assert not is_quiet(far._replace(episodes=jnp.float32(2)), config)
+    assert not is_quiet(past._replace(episodes=jnp.float32(2)), replace(config, quiet_every=0))
+
+    step = jit(multiplier_step, static_argnames="config")
+    lam = jnp.float32(0.5)
+    start = past._replace(integral=jnp.log(lam / config.multiplier_init))
+    for number, cost in enumerate((9.0, 9.0, 0.0)):
+        noisy, after = step(lam, start, jnp.float32(cost), jnp.float32(100), config=config)
+        assert float(after.episodes) == number + 1
+        assert (float(noisy) == float(lam)) == (number < 2)
+        if number < 2:
+            assert float(after.cost) == float(start.cost)
+        start = after
+    alone = replace(config, quiet_every=0)
+    fresh = past._replace(integral=jnp.log(lam / config.multiplier_init))
+    thrice, _ = step(lam, fresh, jnp.float32(0.0), jnp.float32(300), config=alone)
+    np.testing.assert_allclose(noisy, thrice, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["rcpo", "pid-lag", "usc"])
+def test_a_quiet_episode_has_no_noise(method):
+    config = settings(method, cost_limit=LIMIT, quiet_every=2)
+    agent = methods.get(method).load_agent()
+    state = agent.init(jax.random.key(0), EnvSpec(3, 1), config)
+    past = constraint_update(state.past, jnp.float32(LIMIT), 0.0)
+    act = jit(agent.act, static_argnames=("config", "explore"))
+    obs, spent = jnp.ones(3), jnp.float32(0.0)
+    loud, quiet = (state._replace(past=past._replace(episodes=jnp.float32(n))) for n in (0, 1))
+    plain = act(state, obs, spent, config=config, explore=False)[0]
+    np.testing.assert_allclose(act(quiet, obs, spent, config=config, explore=True)[0], plain)
+    assert not np.allclose(act(loud, obs, spent, config=config, explore=True)[0], plain)

@@ -151,10 +151,10 @@ def agent():
     return jit(safety_critic.init, static_argnums=(1, 2))(jax.random.key(1), SPEC, settings())
 
 
-@pytest.mark.parametrize("target", ["bellman", "cost"])
+@pytest.mark.parametrize("target", ["n-step", "bellman", "cost"])
 def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
-    """Eq. 10 and both targets: the step equals lr times a gradient taken by hand."""
-    config = settings(refine_target=target, refine_lr=0.5, refine_clip=0.0)
+    """Eq. 10 and all targets: the step equals lr times a gradient taken by hand."""
+    config = settings(refine_target=target, refine_own=0.25, refine_lr=0.5, refine_clip=0.0)
     store = ring()
     batch, _ = sampled_neighbours(store, jax.random.key(2), settings())
     rank = np.random.default_rng(3).random(12)
@@ -170,19 +170,30 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
         batch.neighbours, np.asarray(batch.index)[top], store, config=config
     )
     found, store = jax.device_get((found, store))
-    known = store.cost[found.rows].astype(np.float64) / COST_SIZE
+    rows = np.concatenate([found.rows, np.asarray(batch.index)[top][:, None]], axis=1)
+    steps = config.safety_n_step if target == "n-step" else 1
+    assert target != "n-step" or steps > 1
+    known = np.zeros(rows.shape)
 
     @jit
     def q_ahead(obs):
         action = networks.actor(agent.target_actor, obs)
         return cost_critic.q_cost(agent.target_safety, obs, action, agent.cost_bound, config)
 
-    if target == "bellman":
-        for n, k in np.ndindex(known.shape):
-            row = int(found.rows[n, k])
-            (q,) = q_ahead(store.next_obs[row][None])
-            known[n, k] += 0.0 if store.terminated[row] else config.gamma * float(q)
-    wanted = np.asarray(interpolate(known.astype(np.float32), found.distance, found.valid))
+    for n, k in np.ndindex(known.shape):
+        row, discount = int(rows[n, k]), 1.0
+        for step in range(steps):
+            known[n, k] += discount * store.cost[row + step] / COST_SIZE
+            discount *= config.gamma
+            last = row + step
+            if store.terminated[last] or store.truncated[last] or last + 1 == store.size:
+                break
+        if target != "cost" and not store.terminated[last]:
+            (q,) = q_ahead(store.next_obs[last][None])
+            known[n, k] += discount * float(q)
+    known = known.astype(np.float32)
+    others = np.asarray(interpolate(known[:, :-1], found.distance, found.valid))
+    wanted = 0.25 * known[:, -1] + 0.75 * others
     np.testing.assert_allclose(metrics["refine/target_mean"], wanted.mean(), rtol=1e-5)
 
     def loss(params):

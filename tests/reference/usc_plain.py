@@ -57,8 +57,8 @@ def size(unit):
     return unit.square / unit.size
 
 
-def adam(params, gradient, opt, lr):
-    updates, opt = optax.adam(lr).update(gradient, opt)
+def adam(params, gradient, opt, lr, epsilon=1e-8):
+    updates, opt = optax.adam(lr, eps=epsilon).update(gradient, opt)
     return optax.apply_updates(params, updates), opt
 
 
@@ -107,6 +107,21 @@ def neighbours(store, start, rows, points, see, c):
     return jnp.stack(places), jnp.stack(distances)
 
 
+def costs_ahead(store, row, c):
+    """The last row of a window of `safety_n_step` steps, its discounted cost, and its discount.
+
+    It ends with the episode and with the newest row.
+    """
+    last, cost, discount = row, store.cost[row], jnp.full(row.shape, c.gamma)
+    running = jnp.ones(row.shape, bool)
+    for step in range(1, c.safety_n_step):
+        running &= ~(store.terminated[last] | store.truncated[last]) & (row + step < store.size)
+        last = jnp.where(running, row + step, last)
+        cost = cost + jnp.where(running, discount * store.cost[last], 0.0)
+        discount = jnp.where(running, discount * c.gamma, discount)
+    return last, cost, discount
+
+
 def update(state, batch, c):
     """Algorithm 1, lines 13 to 31; `c` are the settings."""
     s, near = scaled(state.scaler, batch.obs, c), sharpened(state.scaler, batch.obs, c)
@@ -122,7 +137,7 @@ def update(state, batch, c):
     next_s = scaled(state.scaler, batch.cost_next_obs, c)
     next_near = sharpened(state.scaler, batch.cost_next_obs, c)
     q_next = critic(target_safety, next_near, actor(state.target_actor, next_s))
-    y = batch.cost / cost_unit + batch.cost_discount * jnp.maximum(q_next, 0.0)
+    y = own = batch.cost / cost_unit + batch.cost_discount * jnp.maximum(q_next, 0.0)
     shape = (len(a), c.conservative.alternatives, a.shape[-1])
     others = jax.random.uniform(key_actions, shape, jnp.float32, -1.0, 1.0)
 
@@ -137,7 +152,7 @@ def update(state, batch, c):
         return jnp.mean(0.5 * (q - y) ** 2 + weight * 0.5 * caution * conservative)
 
     safety, safety_opt = adam(
-        (safety,), (jax.grad(safety_loss)(safety),), state.safety_opt, c.safety_lr
+        (safety,), (jax.grad(safety_loss)(safety),), state.safety_opt, c.safety_lr, 1e-5
     )
     safety = safety[0]
 
@@ -174,12 +189,14 @@ def update(state, batch, c):
         lambda obs: sharpened(state.scaler, obs, c),
         c,
     )
-    next_s = scaled(state.scaler, store.next_obs[at], c)
-    next_near = sharpened(state.scaler, store.next_obs[at], c)
+    last, cost, discount = costs_ahead(store, at, c)
+    next_s = scaled(state.scaler, store.next_obs[last], c)
+    next_near = sharpened(state.scaler, store.next_obs[last], c)
     q_next = jnp.maximum(critic(target_safety, next_near, actor(state.target_actor, next_s)), 0.0)
-    y = store.cost[at] / cost_unit + c.gamma * (1.0 - store.terminated[at]) * q_next
+    y = cost / cost_unit + discount * (1.0 - store.terminated[last]) * q_next
     weights = 1.0 / jnp.maximum(distance, 1e-6)  # 0 where there is no neighbour
     y = jnp.sum(weights / weights.sum(axis=-1, keepdims=True) * y, axis=-1)
+    y = r.refine_own * own[top] + (1.0 - r.refine_own) * y
 
     # Eq. 9 and 10: refinement, a plain gradient step
     q_old = critic(target_safety, near[top], a[top])

@@ -25,6 +25,7 @@ from safecritic.agents.interface import Carry, EnvSpec, Metrics
 from safecritic.agents.scaling import Scaler, Units
 from safecritic.agents.settings import OffPolicySettings
 from safecritic.critics import bellman
+from safecritic.critics.multiplier import is_quiet
 from safecritic.networks import Members, Params
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch, Transition
@@ -187,11 +188,17 @@ def act(
 
 
 def spread(state: Any, config: OffPolicySettings) -> jax.Array | float:
-    """Return the spread of the exploration noise, which halves every `noise_half_life` updates."""
-    if config.noise_half_life == 0:
-        return config.noise_sigma
-    share = 0.5 ** (state.step.astype(jnp.float32) / config.noise_half_life)
-    return config.noise_sigma * jnp.maximum(share, LEAST_NOISE)
+    """Return the spread of the exploration noise, which halves every `noise_half_life` updates.
+
+    It is 0 in the episodes without noise by which a multiplier is judged.
+    """
+    share: jax.Array | float = 1.0
+    if config.noise_half_life > 0:
+        share = 0.5 ** (state.step.astype(jnp.float32) / config.noise_half_life)
+        share = jnp.maximum(share, LEAST_NOISE)
+    if "past" in state._fields:
+        share = jnp.where(is_quiet(state.past, config), 0.0, share)
+    return config.noise_sigma * share
 
 
 def observe(state: Any, transition: Transition, config: OffPolicySettings) -> Any:

@@ -29,8 +29,10 @@ from safecritic.critics.multiplier import (
     PID,
     Constraint,
     Gains,
+    QuietSettings,
     constraint_init,
     constraint_update,
+    judge,
     limit_scale,
     pid_init,
     pid_step,
@@ -42,7 +44,7 @@ __all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PIDLagSettings(CostCriticSettings):
+class PIDLagSettings(CostCriticSettings, QuietSettings):
     """Settings of PID-Lag."""
 
     TITLE: ClassVar[str] = "multiplier"
@@ -154,9 +156,7 @@ def update(state: PIDLagState, batch: Batch, config: PIDLagSettings) -> tuple[PI
     gradient, metrics = jax.grad(cost_loss, has_aux=True)(
         state.safety, critic_obs, batch.action, targets, bound, config
     )
-    safety, safety_opt = networks.adam_step(
-        state.safety, gradient, state.safety_opt, config.safety_lr
-    )
+    safety, safety_opt = cost_critic.adam_step(state.safety, gradient, state.safety_opt, config)
     reward, reward_opt, reward_metrics = ddpg.reward_step(state, batch, config)
 
     arguments = (reward, safety, obs, critic_obs, state.multiplier, bound, config)
@@ -181,14 +181,18 @@ def end_episode(
     state: PIDLagState, episode_cost: jax.Array, decisions: jax.Array, config: PIDLagSettings
 ) -> tuple[PIDLagState, Metrics]:
     """Step the controller with the episode's undiscounted cost, and reset the noise."""
-    past = constraint_update(state.past, episode_cost, config.p_smoothing)
-    if config.multiplier_rule == "printed":
-        lam, pid = pid_step(state.pid, episode_cost, config.cost_limit, config.gains, 1.0)
-    else:
+
+    def step(number: jax.Array) -> tuple[tuple[jax.Array, PID], Constraint]:
+        past = constraint_update(state.past, episode_cost, config.p_smoothing)
+        if config.multiplier_rule == "printed":
+            limit, gains = config.cost_limit, config.gains
+            return pid_step(state.pid, episode_cost, limit, gains, 1.0), past
         scale = limit_scale(past, config.cost_limit)
         cost = jnp.minimum(jnp.asarray(episode_cost, jnp.float32) / scale, MOST_COST)
-        number = jnp.asarray(decisions, jnp.float32)
-        lam, pid = pid_step(state.pid, cost, config.cost_limit / scale, config.gains, number)
+        length = number * jnp.asarray(decisions, jnp.float32)
+        return pid_step(state.pid, cost, config.cost_limit / scale, config.gains, length), past
+
+    (lam, pid), past = judge(state.past, (state.multiplier, state.pid), step, config)
     state = state._replace(multiplier=lam, pid=pid, past=past, noise=jnp.zeros_like(state.noise))
     return state, {"dual/multiplier": lam}
 

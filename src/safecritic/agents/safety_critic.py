@@ -57,8 +57,8 @@ from safecritic.critics.multiplier import (
     Constraint,
     MultiplierSettings,
     constraint_init,
-    limit_scale,
     multiplier_step,
+    near_limit,
 )
 from safecritic.critics.refinement import Refinement
 from safecritic.critics.screening import Screen
@@ -68,8 +68,6 @@ from safecritic.fast.neighbours import Neighbours, find_neighbours
 from safecritic.networks import Members, Params
 from safecritic.noise import ornstein_uhlenbeck
 from safecritic.replay import Batch
-
-NEAR_LIMIT = 3.0  # limits that episodes may cost on average for the screen to act in training
 
 __all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"]
 
@@ -296,7 +294,7 @@ def safety_step(
     gradient, metrics = jax.grad(safety_loss, has_aux=True)(
         state.safety, critic_obs, action, targets, alternatives, passes, state.cost_bound, config
     )
-    safety, opt = networks.adam_step(state.safety, gradient, state.safety_opt, config.safety_lr)
+    safety, opt = cost_critic.adam_step(state.safety, gradient, state.safety_opt, config)
     return safety, opt, metrics
 
 
@@ -466,22 +464,26 @@ def refinement_targets(
         part,
     )
 
-    rows = replay.transitions(batch.neighbours.store, neighbours.rows.ravel())
-    # One pass of the target critic, over the samples and the neighbours' next states.
-    next_action = networks.actor(state.target_actor, actor_inputs(state, rows.next_obs, config))
+    # The sample's own row behind those of its neighbours.
+    rows = jnp.concatenate([neighbours.rows, batch.index[top][:, None]], axis=-1)
+    steps = config.safety_n_step if part.refine_target == "n-step" else 1
+    store = batch.neighbours.store
+    ahead = replay.n_step(store, rows.ravel(), store.cost, steps, config.gamma)
+    # One pass of the target critic, over the samples and the states that followed.
+    next_action = networks.actor(state.target_actor, actor_inputs(state, ahead.next_obs, config))
     z = networks.critics(
         state.target_safety,
-        jnp.concatenate([obs, critic_inputs(state, rows.next_obs, config)]),
+        jnp.concatenate([obs, critic_inputs(state, ahead.next_obs, config)]),
         jnp.concatenate([action, next_action]),
     )
     z_old, z_next = z[:, : len(top)], z[:, len(top) :]
     q_old = regression_q(z_old, state.cost_bound, config)
-    neighbour_values = cost = rows.cost / cost_size
-    if part.refine_target == "bellman":
-        discount = config.gamma * (1.0 - rows.terminated.astype(jnp.float32))
-        neighbour_values = bootstrapped(cost, discount, z_next, state.cost_bound, config)
-    neighbour_values = neighbour_values.reshape(neighbours.rows.shape)
-    target = refinement.interpolate(neighbour_values, neighbours.distance, neighbours.valid)
+    value = ahead.total / cost_size
+    if part.refine_target != "cost":
+        value = bootstrapped(value, ahead.discount, z_next, state.cost_bound, config)
+    value = value.reshape(rows.shape)
+    others = refinement.interpolate(value[:, :-1], neighbours.distance, neighbours.valid)
+    target = part.refine_own * value[:, -1] + (1.0 - part.refine_own) * others
     valid = neighbours.valid.any(axis=-1).astype(jnp.float32)
     return Refined(top, q_old, target, valid, neighbours)
 
@@ -591,7 +593,7 @@ def act(
     tolerance = screen_tolerance(state, spent, size, config)
     # Before a task is learned nothing is within, and a critic that knows little would do all the
     # acting; a learned policy without noise may push for good against what it cannot move.
-    lost = state.past.cost > NEAR_LIMIT * limit_scale(state.past, config.cost_limit)
+    lost = ~near_limit(state.past, config.cost_limit)
     price = 0.0 if config.screen is None else config.screen.screen_price * state.multiplier
     chosen = screening.screen(
         *(key_screen, action, cost_of, reward_of, config.screen, tolerance, price),

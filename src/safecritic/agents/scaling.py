@@ -2,7 +2,7 @@
 
 An agent counts reward and cost in units of its own, so that no setting depends on the size a task
 gives them. The unit is the typical size of the discounted return where there is any: E[G^2] /
-E[|G|] over all steps so far, G the discounted sum of the episode up to a step. It comes from what
+E[|G|] over the last decisions, G the discounted sum of the episode up to a step. It comes from what
 happened, not from a critic, so it cannot chase its own tail; rare costs count as much as frequent
 ones; and signals times a power of two give the same numbers to the bit.
 """
@@ -17,6 +17,7 @@ from safecritic.agents.interface import EnvSpec, Metrics
 from safecritic.critics.multiplier import typical_size
 from safecritic.replay import Batch, Transition
 
+UNIT_MEMORY = 10_000.0  # decisions over which the units are measured
 CLIP = 10.0  # scaled observations stay within +-10 spreads
 SHARP_SIZE = 3.0  # of a sharpened input at its largest
 LEAST_VARIANCE = 1e-4  # a nearly constant input is not blown up
@@ -147,7 +148,7 @@ def units_init() -> Units:
 
 def unit_update(unit: Unit, signal: jax.Array, ended: jax.Array, gamma: float) -> Unit:
     """Add one step of a signal; `ended` says that it was the last of its episode."""
-    count = unit.count + 1.0
+    count = jnp.minimum(unit.count + 1.0, UNIT_MEMORY)
     ahead = gamma * unit.ahead + signal
     return Unit(
         ahead=jnp.where(ended, 0.0, ahead).astype(jnp.float32),
@@ -178,7 +179,7 @@ def units_update_many(
 
         start = jnp.zeros(signal.shape[0], jnp.float32)
         _, sums = jax.lax.scan(step, start, (signal.T, ended.T))
-        count = unit.count + sums.size
+        count = jnp.minimum(unit.count + sums.size, max(UNIT_MEMORY, sums.size))
         share = sums.size / count
         return Unit(
             unit.ahead,

@@ -1,7 +1,8 @@
 """Multipliers of the cost constraint: relative, by gradient (Eq. 7), and by a PID controller."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +10,24 @@ import jax.numpy as jnp
 from safecritic import _jax  # noqa: F401
 from safecritic.agents.settings import Group, require_not_negative, require_positive, require_share
 
+Tree = TypeVar("Tree")
+
 
 @dataclass(frozen=True, kw_only=True)
-class MultiplierSettings(Group):
+class QuietSettings(Group):
+    """By which episodes a multiplier is judged."""
+
+    TITLE: ClassVar[str] = "multiplier"
+
+    quiet_every: int = 3  # near the limit, episodes for one without noise to judge by; paper: 0
+
+    def check(self) -> None:
+        super().check()
+        require_not_negative(self, "quiet_every")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiplierSettings(QuietSettings):
     """Settings of the multiplier of Q_C, or of the cost, in the actor's loss."""
 
     TITLE: ClassVar[str] = "multiplier"
@@ -22,7 +38,7 @@ class MultiplierSettings(Group):
     multiplier_gain: float = 1.0  # how far it lets go at once when costs are below the limit
     multiplier_aim: float = 0.8  # share of the limit that episodes are to cost; 1 as printed
     multiplier_memory: float = 2_000.0  # decisions over which the episodes' cost is averaged
-    multiplier_max: float = 100.0  # largest multiplier
+    multiplier_max: float = 3.0  # largest multiplier; the paper gives no value
 
     def check(self) -> None:
         super().check()
@@ -40,7 +56,7 @@ def gradient_step(
 
 
 class Constraint(NamedTuple):
-    """Costs of past episodes, by which the relative rule judges the limit."""
+    """Costs of the past episodes by which a multiplier is judged."""
 
     cost: jax.Array  # moving average of the episodes' costs
     weight: jax.Array  # number of episodes in it
@@ -48,11 +64,12 @@ class Constraint(NamedTuple):
     square: jax.Array  # means of squares and of sizes: the typical cost of an episode that costs
     size: jax.Array
     count: jax.Array  # type: ignore[assignment]
+    episodes: jax.Array  # number of all episodes
 
 
 def constraint_init() -> Constraint:
     """Return the record before the first episode."""
-    return Constraint(*(jnp.zeros((), jnp.float32) for _ in range(6)))
+    return Constraint(*(jnp.zeros((), jnp.float32) for _ in Constraint._fields))
 
 
 def constraint_update(
@@ -69,7 +86,47 @@ def constraint_update(
         square=past.square + (cost**2 - past.square) / count,
         size=past.size + (cost - past.size) / count,
         count=count,
+        episodes=past.episodes,
     )
+
+
+NEAR_LIMIT = 3.0  # limits that episodes may cost on average to be near the limit
+
+
+def near_limit(past: Constraint, cost_limit: float) -> jax.Array:
+    """Return whether episodes cost a few limits at most, as they do once a task is learned."""
+    return past.cost <= NEAR_LIMIT * limit_scale(past, cost_limit)
+
+
+def is_quiet(past: Constraint, config: Any) -> jax.Array:
+    """Return whether the present episode is one without exploration noise.
+
+    Noise costs as well, perhaps more than a low limit allows. A multiplier that is judged by it
+    rises for what no policy can mend, until nothing is left of the reward.
+    """
+    every = config.quiet_every
+    if every == 0:
+        return jnp.zeros((), jnp.bool_)
+    turn = past.episodes % every == every - 1
+    return turn & (past.size > 0) & near_limit(past, config.cost_limit)
+
+
+def judge(
+    past: Constraint,
+    old: Tree,
+    step: Callable[[jax.Array], tuple[Tree, Constraint]],
+    config: Any,
+) -> tuple[Tree, Constraint]:
+    """Return what `step` makes of an episode that ended: multiplier and record of costs.
+
+    Far from the limit every episode counts, near it only those without noise, and each of these
+    stands for `quiet_every` episodes: `step` is given that number.
+    """
+    close = (past.size > 0) & near_limit(past, config.cost_limit) & (config.quiet_every > 0)
+    new = step(jnp.where(close, jnp.float32(config.quiet_every), 1.0))
+    counts = ~close | is_quiet(past, config)
+    judged, after = jax.tree.map(lambda a, b: jnp.where(counts, a, b), new, (old, past))
+    return judged, after._replace(episodes=past.episodes + 1.0)
 
 
 def relative_excess(past: Constraint, cost_limit: float) -> jax.Array:
@@ -112,7 +169,7 @@ def relative_step(
 
 
 LEAST = 1e-3  # smallest multiplier of the relative rule: it must be able to come back
-LEAST_KEPT = 0.8  # long as an episode may be, the average is over five of them
+LEAST_KEPT = 0.85  # long as an episode may be, the average is over seven of them
 
 
 def multiplier_step(
@@ -123,14 +180,21 @@ def multiplier_step(
     config: Any,
 ) -> tuple[jax.Array, Constraint]:
     """Return the multiplier and the record of costs after an episode, by the rule chosen."""
-    kept = jnp.exp(-jnp.asarray(decisions, jnp.float32) / config.multiplier_memory)
-    past = constraint_update(past, episode_cost, jnp.maximum(kept, LEAST_KEPT))
-    if config.multiplier_rule == "printed":
-        lam = gradient_step(lam, episode_cost, config.cost_limit, config.multiplier_lr)
-        return jnp.minimum(lam, config.multiplier_max).astype(jnp.float32), past
-    excess = relative_excess(past, config.multiplier_aim * config.cost_limit)
-    lam, integral = relative_step(past.integral, excess, decisions, config)
-    return lam, past._replace(integral=integral)
+
+    def step(number: jax.Array) -> tuple[jax.Array, Constraint]:
+        length = number * jnp.asarray(decisions, jnp.float32)
+        kept = jnp.maximum(jnp.exp(-length / config.multiplier_memory), LEAST_KEPT)
+        after = constraint_update(past, episode_cost, kept)
+        if config.multiplier_rule == "printed":
+            printed = gradient_step(lam, episode_cost, config.cost_limit, config.multiplier_lr)
+            return jnp.minimum(printed, config.multiplier_max).astype(jnp.float32), after
+        excess = relative_excess(after, config.multiplier_aim * config.cost_limit)
+        # Before the first cost there is nothing to let go of.
+        excess = jnp.where(after.size > 0, excess, 0.0)
+        moved, integral = relative_step(past.integral, excess, length, config)
+        return moved, after._replace(integral=integral)
+
+    return judge(past, lam, step, config)
 
 
 class Gains(NamedTuple):

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from safecritic.agents.settings import Part, require_not_negative, require_positive
+from safecritic.agents.settings import Part, require_not_negative, require_positive, require_share
 from safecritic.networks import Tree
 
 
@@ -16,7 +16,8 @@ class Refinement(Part):
 
     TITLE: ClassVar[str] = "refinement"
 
-    refine_target: Literal["bellman", "cost"] = "bellman"  # what neighbours give; paper: cost
+    refine_target: Literal["n-step", "bellman", "cost"] = "n-step"  # of neighbours; paper: cost
+    refine_own: float = 0.5  # weight of the sample's own value beside its neighbours'; paper: 0
     refine_top: int = 8  # number of samples refined, n
     refine_neighbours: int = 5  # number of neighbours of each sample, K
     refine_lr: float = 1e-3  # step size of Eq. 10
@@ -32,6 +33,7 @@ class Refinement(Part):
         require_positive(self, "refine_top", "refine_neighbours", "refine_block")
         require_not_negative(self, "refine_lr", "refine_beta", "refine_epsilon")
         require_not_negative(self, "refine_reach", "refine_clip")
+        require_share(self, "refine_own")
 
 
 def squared_distances(points: jax.Array, candidates: jax.Array) -> jax.Array:
