@@ -154,14 +154,15 @@ def finish(out: Path, file: Path) -> str:
 
 
 def workers_of(out: Path) -> list[int]:
-    """Return the processes of the study's workers, by their command line."""
+    """Return the processes of workers that write somewhere below `out`, by their command line."""
     processes = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode().split("\0")
         except OSError:
             continue
-        if "safecritic.study.worker" in words and str(out) in words:
+        below = any(word.startswith(str(out)) for word in words)
+        if "safecritic.study.worker" in words and below:
             processes.append(int(path.parent.name))
     return processes
 

@@ -323,7 +323,12 @@ def read_json(path: Path, schema: Any = None) -> dict[str, Any]:
 
     `schema` is a dataclass (see `safecritic.schema`). Raises FileNotFoundError if there is none.
     """
-    content = parse_json(path, read_bytes(path, JSON_BYTES, "a JSON file"))
+    return check_json(path, read_bytes(path, JSON_BYTES, "a JSON file"), schema)
+
+
+def check_json(path: Path, data: bytes, schema: Any = None) -> dict[str, Any]:
+    """Return the object in the text of a JSON file, checked; see `read_json`."""
+    content = parse_json(path, data)
     if not isinstance(content, dict):
         raise damaged(path, f"expected an object, got {shown(content)}")
     recorded = content.pop(CHECKSUM, None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from safecritic.run.watch import RunWarning
-from safecritic.study import grid
+from safecritic.study import driver, grid
 from safecritic.study.grid import StudyError
 from studies import write_file
 
@@ -54,6 +54,9 @@ def test_budgets_and_settings_of_a_task_and_a_method() -> None:
         ({"seeds": []}, "seeds must be a list of one or more int"),
         ({"seeds": [-1]}, "seeds must be a whole number >= 0"),
         ({"seeds": [1, 1]}, "listed twice"),
+        ({"retries": -1}, "retries must be a whole number >= 0"),
+        ({"memory_gb": 0}, "memory_gb must be a number > 0"),
+        ({"memory_gb": "2 GB"}, "memory_gb must be a number > 0"),
         ({"steps": 0.5}, "steps must be a whole number >= 1"),
         ({"settings": {"gama": 0.9}}, "no method here has a setting 'gama': did you mean gamma"),
         ({"settings": {"gamma": 2.0}}, "gamma must be in"),
@@ -165,6 +168,8 @@ def test_a_study_without_limits_is_written_as_before(tmp_path: Path) -> None:
         "settings",
         "declared",
         "checkpoint_every",
+        "retries",
+        "memory_gb",
     ]
 
 
@@ -173,6 +178,25 @@ def test_limits_given_are_no_default_limit() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         grid.jobs_of(content | {"task": {HALL: {"cost_key": "damage"}}})
+
+
+def test_retries_and_memory_are_kept_in_the_folder(tmp_path: Path) -> None:
+    content = {"methods": ["ddpg"], "tasks": ["CarGoal1"], "seeds": [0]}
+    (plain,) = grid.jobs_of(content)
+    assert (plain.retries, plain.memory_gb) == (2, None)
+    (job,) = grid.jobs_of(content | {"retries": 0, "memory_gb": 1.5})
+    grid.open_folder(tmp_path, [job], "here")
+    assert grid.read_folder(tmp_path) == [job]
+    assert (job.retries, job.memory_gb) == (0, 1.5)
+
+
+def test_no_more_workers_than_the_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "cores", lambda: 8)
+    monkeypatch.setattr(driver, "memory", lambda: 10 * 10**9)
+    content = {"methods": ["ddpg"], "tasks": ["CarGoal1"], "seeds": [0]}
+    for needed, workers in ((None, 8), (1, 8), (3, 3), (50, 1)):
+        more = {} if needed is None else {"memory_gb": needed}
+        assert driver.as_many_as_fit(grid.jobs_of(content | more)) == workers
 
 
 def test_not_toml_and_not_a_study(tmp_path: Path) -> None:

@@ -101,6 +101,20 @@ def save(
         ) from error
 
 
+def receive(folder: Path, index: bytes, blob: bytes) -> None:
+    """Make a checkpoint that another machine wrote the current one; a damaged one is refused."""
+    path = folder / INDEX
+    content = check_index(path, index)
+    if len(blob) != content["arrays_bytes"] or (
+        hashlib.sha256(blob).hexdigest() != content["arrays_sha256"]
+    ):
+        raise CheckpointError(f"the arrays sent for {path} are not those it names: send them again")
+    if _named(path) == content["arrays"] and files.read_json(path) == content:
+        return
+    files.make_folder(folder)
+    _write(folder, content, blob)
+
+
 def _write(folder: Path, index: dict[str, Any], blob: bytes) -> None:
     files.write_bytes(folder / index["arrays"], blob, durable=True)
     before = _named(folder / INDEX)
@@ -129,7 +143,12 @@ def _remove_unused(folder: Path, used: set[str | None]) -> None:
 
 def read_index(path: Path) -> dict[str, Any]:
     """Return an index, checked; a FileError says what is wrong with it."""
-    index = files.read_json(path)
+    return check_index(path, files.read_bytes(path, files.JSON_BYTES, "a JSON file"))
+
+
+def check_index(path: Path, data: bytes) -> dict[str, Any]:
+    """Return the index in the text of a file, checked."""
+    index = files.check_json(path, data)
     if index.get("format") != FORMAT:
         raise FileError(
             f"{path} has format {files.shown(index.get('format'))}, this version reads {FORMAT}: "

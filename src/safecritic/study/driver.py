@@ -18,11 +18,10 @@ from typing import Any
 
 from safecritic.files import FileError, read_text
 from safecritic.run.folder import lock_folder
-from safecritic.run.processes import cores, worker_environment
+from safecritic.run.processes import cores, memory, worker_environment
 from safecritic.study import grid
 from safecritic.study.grid import Job
 
-RETRIES = 2  # for a run whose process was killed
 ACTIVE = ("running", "deploying", "measuring")
 
 
@@ -108,7 +107,7 @@ class Driver:
             one.seconds = time.monotonic() - one.started
             if code == 0 and grid.done(self.out, one.job):
                 one.state, one.about["step"] = "done", one.job.steps
-            elif code < 0 and one.kills < RETRIES:
+            elif code < 0 and one.kills < one.job.retries:
                 one.kills += 1
                 one.state = "waiting"
                 self.waiting.appendleft(one)
@@ -164,13 +163,19 @@ class Driver:
             process.wait()
 
 
+def as_many_as_fit(jobs: list[Job]) -> int:
+    """Return one worker per core, or fewer if the machine has no memory for as many runs."""
+    each = max(job.memory_gb or 0.0 for job in jobs)
+    return max(min(cores(), int(memory() / 1e9 / each)), 1) if each else cores()
+
+
 def run(
     out: Path, jobs: list[Job], source: str, workers: int | None = None, show: Any = None
 ) -> list[Progress]:
     """Run the jobs that are not done; call `show(driver, ended)` a few times a second."""
     grid.open_folder(out, jobs, source)
     lock = lock_folder(out)
-    workers = workers or cores()
+    workers = workers or as_many_as_fit(jobs)
     try:
         driver = Driver(out, jobs, workers)
         try:

@@ -6,6 +6,8 @@
     steps = 20_000              # environment steps of a run; left out: what the method needs
     deployment_episodes = 10    # of each trained policy
     checkpoint_every = 10_000   # steps between checkpoints
+    retries = 2                 # how often a run whose process or machine was lost is started again
+    memory_gb = 2.0             # memory of a run; left out: as many runs as there are cores
 
     [settings]                  # for every method that has the setting
     gamma = 0.95
@@ -54,9 +56,12 @@ KEYS = (
     "train_episodes",
     "deployment_episodes",
     "checkpoint_every",
+    "retries",
+    "memory_gb",
 )
 TABLES = ("settings", "method", "task")
 BUDGETS = ("steps", "train_episodes")  # may be set for a method or a task too
+RETRIES = 2  # for a run whose process or machine was lost
 LIMIT = Annotated[float, Within(0)]
 
 
@@ -78,6 +83,8 @@ class JobRecord:
     declared: Declared
     checkpoint_every: Annotated[int, Within(1, 10**12)]
     swept: bool = False
+    retries: Annotated[int, Within(0, 10**6)] = RETRIES
+    memory_gb: Annotated[float, Within(0, 10**6)] | None = None
 
 
 @dataclass
@@ -102,6 +109,8 @@ class Job:
     declared: dict[str, Any] = field(default_factory=dict)  # about the environment
     checkpoint_every: int = Intervals.checkpoint_every
     swept: bool = False  # the study has several limits for its task, and this is a run at one
+    retries: int = RETRIES
+    memory_gb: float | None = None
 
     @property
     def limit(self) -> float:
@@ -210,11 +219,16 @@ def _job(
     config = methods.make_config(method, task, **settings)
     deployment = content.get("deployment_episodes", 10)
     checkpoints = content.get("checkpoint_every", Intervals.checkpoint_every)
-    whole = {"deployment_episodes": deployment, "checkpoint_every": checkpoints, "seeds": seed}
+    retries = content.get("retries", RETRIES)
+    whole = {"deployment_episodes": deployment, "checkpoint_every": checkpoints}
+    whole |= {"seeds": seed, "retries": retries}
     for name, value in (*budgets.items(), *whole.items()):
-        least = 0 if name == "seeds" else 1
+        least = 0 if name in ("seeds", "retries") else 1
         if value is not None and (type(value) is not int or value < least):
             raise StudyError(f"{name} must be a whole number >= {least}, got {value!r}")
+    memory = content.get("memory_gb")
+    if memory is not None and (type(memory) not in (int, float) or not 0 < memory <= 10**6):
+        raise StudyError(f"memory_gb must be a number > 0, got {memory!r}")
     return Job(
         method=method,
         task=task,
@@ -226,6 +240,8 @@ def _job(
         declared=declared,
         checkpoint_every=checkpoints,
         swept=swept,
+        retries=retries,
+        memory_gb=memory,
     )
 
 
@@ -362,6 +378,7 @@ def read_folder(out: Path) -> list[Job]:
     content = read_study(out)
     names = [field.name for field in dataclasses.fields(Job)]
     jobs = [Job(**{name: job[name] for name in names if name in job}) for job in content["jobs"]]
+    jobs = [Job(**{k: x for k, x in job.items() if k in names}) for job in content["jobs"]]
     path = out / "study.json"
     for job in jobs:
         key = f"settings.cost_limit of {job.method} on {job.task}, seed {job.seed}"

@@ -1,50 +1,163 @@
-"""Run a study on a Ray cluster: each run is a Ray task, its folder on a disk all machines share.
+"""Run a study on a Ray cluster whose machines share no disk: each run is a Ray task.
 
     safecritic study paper.toml --ray local
-    safecritic study paper.toml --ray ray://head:10001 --out /shared/studies/paper
+    safecritic study paper.toml --ray ray://head:10001
 
-A task starts the same worker process as the local driver, so a run is the same wherever it runs.
-When Ray loses a worker it starts the task again, and the run continues from its checkpoint.
+A task starts the same worker process as the local driver, in a folder of its own machine, so a run
+is the same wherever it runs. Each checkpoint and, at the end, all files of the run go through a
+mailbox, an actor beside the driver, which writes them into the study's folder. When a process or a
+machine is lost, the run is started again elsewhere from the last checkpoint that arrived.
 """
 
+import contextlib
+import dataclasses
+import json
+import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 from safecritic.files import FileError
-from safecritic.run.folder import lock_folder, read_table
+from safecritic.run.folder import lock_folder
 from safecritic.run.processes import search_path, worker_environment
-from safecritic.study import grid
-from safecritic.study.driver import RETRIES, Driver, Progress
+from safecritic.run.watch import RunWarning
+from safecritic.study import grid, transfer
+from safecritic.study.driver import Driver, Progress
 from safecritic.study.grid import Job, StudyError
+from safecritic.study.transfer import Contents
+
+LOOK = 0.5  # seconds between looks for a new checkpoint
+TO_SAVE = 60.0  # seconds that runs have to save after Ctrl-C
+
+Sender = tuple[str, int]  # name of a run, number of its attempt
 
 
-class WorkerKilledError(RuntimeError):
-    """Raised when the run's process was killed, so that Ray starts the task again."""
+class Mailbox:
+    """What runs hand over until the driver takes it, and what the driver gives them to start from.
+
+    A Ray actor on the driver's machine, or on the head of the cluster for a driver outside of it.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[Sender, str] = {}  # with the id of the machine
+        self._answers: dict[Sender, Contents] = {}
+        self._contents: dict[Sender, Contents] = {}
+        self._about: dict[Sender, dict[str, Any]] = {}
+
+    def ask(self, sender: Sender, machine: str) -> Contents | None:
+        """Return the files that a run starts from; None as long as the driver has not answered."""
+        if sender not in self._answers:
+            self._asked[sender] = machine
+            return None
+        return self._answers.pop(sender)
+
+    def answer(self, sender: Sender, contents: Contents) -> None:
+        """Keep the files that a run starts from."""
+        self._answers[sender] = contents
+
+    def put(self, sender: Sender, contents: Contents, about: dict[str, Any]) -> None:
+        """Keep files and progress of a run; a newer checkpoint takes the place of an older one."""
+        if contents:
+            replaced = tuple(f"{state}/" for state in transfer.STATES if _has(contents, state))
+            kept = self._contents.get(sender, {})
+            kept = {name: x for name, x in kept.items() if not name.startswith(replaced)}
+            self._contents[sender] = kept | contents
+        self._about.setdefault(sender, {}).update(about)
+
+    def take(self) -> tuple[dict[Sender, str], dict[Sender, Contents], dict[Sender, Any]]:
+        """Return who asks for files, the files and the progress since the last call."""
+        taken = self._asked, self._contents, self._about
+        self._asked, self._contents, self._about = {}, {}, {}
+        return taken
 
 
-def one_run(out: str, name: str, path: str) -> int:
-    """Run one job as a Ray task and return the worker's exit code."""
-    command = [sys.executable, "-m", "safecritic.study.worker", out, name, "-1"]
-    env = worker_environment(path)
+def _has(contents: Contents, state: str) -> bool:
+    return any(name.startswith(f"{state}/") for name in contents)
+
+
+# ---------------------------------------------------------------- on the machine of a run
+
+
+def one_run(job: dict[str, Any], attempt: int, path: str, mailbox: Any) -> int:
+    """Run one job as a Ray task and return the worker's exit code; below 0 if it was killed."""
+    import ray
+
+    known = Job(**job)
+    sender = (known.name, attempt)
+    with tempfile.TemporaryDirectory(prefix="safecritic-", ignore_cleanup_errors=True) as folder:
+        out = Path(folder)
+        run = out / "runs" / known.name
+        grid.open_folder(out, [known], "a run of a study")
+        machine = ray.get_runtime_context().get_node_id()
+        while (contents := ray.get(mailbox.ask.remote(sender, machine))) is None:
+            time.sleep(LOOK)
+        transfer.write(run, contents)
+        outbox = transfer.Outbox(run)
+        outbox.has(contents)
+        outbox.has_new_checkpoint()  # that one is not new
+
+        def send(contents: Contents, about: dict[str, Any]) -> None:
+            if contents or about:
+                ray.get(mailbox.put.remote(sender, contents, about))  # until it has arrived
+
+        return _work(out, known.name, path, outbox, send)
+
+
+def _work(out: Path, name: str, path: str, outbox: transfer.Outbox, send: Any) -> int:
+    """Run the worker process of a job and send what it writes."""
+    command = [sys.executable, "-m", "safecritic.study.worker", str(out), name, "-1"]
+    env = worker_environment(_joined(search_path(), path))
     # One thread of XLA: the cores a task may use are counted by Ray, not by the machine. Its own
     # flag for that (xla_cpu_multi_thread_eigen) would change the last bits of products.
     env["NPROC"] = "1"
-    with subprocess.Popen(
-        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-    ) as process:
-        try:
-            code = process.wait()
-        except KeyboardInterrupt:  # ray.cancel
-            process.send_signal(signal.SIGINT)
+    process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    about: dict[str, Any] = {}
+    listener = threading.Thread(target=_listen, args=(process, about), daemon=True)
+    listener.start()
+    try:
+        while process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK)
+            send(outbox.new() if outbox.has_new_checkpoint() else {}, _emptied(about))
+    except KeyboardInterrupt:  # ray.cancel
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        send(transfer.collect(outbox.run), {})  # all: what was on its way may not have arrived
+        raise
+    finally:
+        if process.poll() is None:  # the driver is gone
+            process.kill()
             process.wait()
-            raise
-    if code < 0:
-        raise WorkerKilledError(f"killed by signal {-code}")
-    return code
+    listener.join(timeout=5)
+    send(outbox.new(), _emptied(about))
+    return process.returncode
+
+
+def _joined(own: str, others: str) -> str:
+    """Return a PYTHONPATH of this machine's folders, then those of the driver that it has too."""
+    folders = [*own.split(os.pathsep), *filter(os.path.isdir, others.split(os.pathsep))]
+    return os.pathsep.join(dict.fromkeys(folders))
+
+
+def _listen(process: subprocess.Popen, about: dict[str, Any]) -> None:
+    """Collect what the worker reports; of each number the last."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        with contextlib.suppress(ValueError, TypeError):  # something a library printed
+            about.update(json.loads(line))
+
+
+def _emptied(about: dict[str, Any]) -> dict[str, Any]:
+    return {name: about.pop(name) for name in list(about)}
+
+
+# ---------------------------------------------------------------- on the driver's machine
 
 
 def run(out: Path, jobs: list[Job], source: str, address: str, show: Any = None) -> list[Progress]:
@@ -62,62 +175,160 @@ def run(out: Path, jobs: list[Job], source: str, address: str, show: Any = None)
     except ConnectionError as error:
         raise StudyError(f"no Ray cluster at {address}: {error} (--ray)") from error
     try:
-        driver = Driver(out, jobs, max(int(ray.cluster_resources().get("CPU", 1)), 1))
-        options: Any = {"max_retries": RETRIES, "retry_exceptions": [WorkerKilledError]}
-        remote: Any = ray.remote(num_cpus=1, **options)(one_run)
-        path = search_path()
-        pending = {remote.remote(str(out), one.job.name, path): one for one in driver.waiting}
-        driver.waiting.clear()
-        while pending:
-            try:
-                ready, _ = ray.wait(list(pending), timeout=1.0)
-            except KeyboardInterrupt:
-                for ref in pending:
-                    ray.cancel(ref)
-                ray.wait(list(pending), num_returns=len(pending), timeout=60)
-                raise
-            ended = []
-            for ref in ready:
-                one = pending.pop(ref)
-                _end(driver, one, ray, ref)
-                ended.append(one)
-            for one in pending.values():
-                _look(out, one)
-            if show is not None:
-                show(driver, ended)
-        return driver.all
+        cluster = Cluster(ray, Driver(out, jobs, 1))
+        try:
+            cluster.start_all()
+            while cluster.pending:
+                ended = cluster.tick()
+                if show is not None:
+                    show(cluster.driver, ended)
+        except KeyboardInterrupt:
+            cluster.stop()
+            raise
+        return cluster.driver.all
     finally:
         ray.shutdown()
         if lock is not None:
             lock.close()
 
 
-def _end(driver: Driver, one: Progress, ray: Any, ref: Any) -> None:
-    try:
-        code = ray.get(ref)
-    except ray.exceptions.RayError as error:
-        one.state, one.error = "failed", str(error).strip().splitlines()[-1]
-        return
-    if one.started:
-        one.seconds = time.monotonic() - one.started
-    if code == 0 and grid.done(driver.out, one.job):
-        one.state, one.about["step"] = "done", one.job.steps
-    else:
-        one.state, one.error = "failed", driver.error_of(one, code)
+class Cluster:
+    """The tasks of a study, and the files that they hand over."""
 
+    def __init__(self, ray: Any, driver: Driver):
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-def _look(out: Path, one: Progress) -> None:
-    """Read a run's progress from its table: the worker may be on another machine."""
-    file = out / "runs" / one.job.name / "episodes.csv"
-    if not file.is_file():
-        return
-    if not one.started:
-        one.state, one.started = "running", time.monotonic()
-    try:
-        table = read_table(file)
-        if table["step"]:
-            one.about["step"] = table["step"][-1]
-            for name in ("reward", "cost", "success"):
-                one.about[name] = table[name][-1]
-    except (FileError, KeyError, OSError):
-        return  # the last line is being written
+        self.ray, self.driver = ray, driver
+        here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), False)
+        actor = ray.remote(num_cpus=0, scheduling_strategy=here)(Mailbox)
+        self.mailbox = actor.remote()
+        self.pending: dict[Any, Progress] = {}  # by the reference of its task
+        self._machines: dict[Any, str] = {}  # on which each of them runs
+        self._path = search_path()
+
+    def start_all(self) -> None:
+        """Start a task for each waiting run; Ray lets as many run as there is room for."""
+        self._require_memory()
+        while self.driver.waiting:
+            self.start(self.driver.waiting.popleft())
+
+    def _require_memory(self) -> None:
+        """Raise if a run fits on no machine: Ray would wait for a larger one for ever."""
+        needed = max((one.job.memory_gb or 0.0 for one in self.driver.waiting), default=0.0)
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        most = max((node.get("memory", 0.0) for node in nodes), default=0.0) / 1e9
+        if needed > most:
+            raise StudyError(
+                f"a run needs {needed:g} GB (memory_gb), the largest machine of the cluster has "
+                f"{most:.1f}: add a larger one, or lower memory_gb"
+            )
+
+    def start(self, one: Progress) -> None:
+        """Start the task of a run."""
+        (self._folder(one) / "error.txt").unlink(missing_ok=True)  # of an attempt before
+        options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0}  # we start it again ourselves
+        if one.job.memory_gb is not None:
+            options["memory"] = int(one.job.memory_gb * 1e9)
+        task = self.ray.remote(**options)(one_run)
+        one.state, one.started, one.first_step = "waiting", 0.0, -1
+        job = dataclasses.asdict(one.job)
+        self.pending[task.remote(job, one.kills, self._path, self.mailbox)] = one
+
+    def _folder(self, one: Progress) -> Path:
+        return self.driver.out / "runs" / one.job.name
+
+    def tick(self, seconds: float = 1.0) -> list[Progress]:
+        """Wait a moment, write what has arrived, and return the runs that ended."""
+        ready, _ = self.ray.wait(list(self.pending), num_returns=1, timeout=seconds)
+        self.driver.workers = max(int(self.ray.cluster_resources().get("CPU", 1)), 1)
+        ended = self._collect()  # a task ends only when all it has sent is in the mailbox
+        for ref in [*ready, *self._lost()]:
+            if ref in self.pending and (one := self._end(ref, ref not in ready)) is not None:
+                ended.append(one)
+        return ended
+
+    def _lost(self) -> list[Any]:
+        """Return the tasks on machines that the cluster has given up.
+
+        Ray itself notices such a task only when its connection breaks, which takes minutes.
+        """
+        dead = {node["NodeID"] for node in self.ray.nodes() if not node["Alive"]}
+        return [ref for ref in self.pending if self._machines.get(ref) in dead]
+
+    def _collect(self) -> list[Progress]:
+        """Take what is in the mailbox; return the runs whose files were refused."""
+        asked, contents, about = self.ray.get(self.mailbox.take.remote())
+        runs = {(one.job.name, one.kills): (ref, one) for ref, one in self.pending.items()}
+        refused = []
+        for sender in [*contents.keys(), *asked]:
+            if sender not in runs:  # from a machine that was given up
+                continue
+            ref, one = runs[sender]
+            try:
+                if sender in contents:
+                    transfer.write(self._folder(one), contents[sender])
+                if sender in asked:
+                    self._machines[ref] = asked[sender]
+                    answer = transfer.collect(self._folder(one))
+                    self.ray.get(self.mailbox.answer.remote(sender, answer))
+            except FileError as error:
+                one.state, one.error = "failed", str(error)
+                self.ray.cancel(ref, force=True)
+                del self.pending[ref], runs[sender]
+                refused.append(one)
+        for sender, lines in about.items():
+            if sender in runs:
+                self._note(runs[sender][1], lines)
+        return refused
+
+    def _note(self, one: Progress, about: dict[str, Any]) -> None:
+        """Take note of what a run reports."""
+        one.state = str(about.pop("state", "running"))
+        one.about |= {name: x for name, x in about.items() if isinstance(x, int | float)}
+        if one.first_step < 0 and "step" in about:
+            one.first_step, one.started = one.step, time.monotonic()
+
+    def _end(self, ref: Any, lost: bool) -> Progress | None:
+        """Note how a task ended; None if its run was lost and has been started again."""
+        one = self.pending.pop(ref)
+        if one.started:
+            one.seconds = time.monotonic() - one.started
+        code, why = -1, "its machine is gone"
+        try:
+            if not lost:
+                code, why = self.ray.get(ref), ""
+        except self.ray.exceptions.RayTaskError as error:  # not the run: what is around it
+            one.state, one.error = "failed", str(error).strip().splitlines()[-1]
+            return one
+        except self.ray.exceptions.RayError as error:
+            code, why = -1, str(error).strip().splitlines()[0]
+        if code < 0:
+            if one.kills < one.job.retries:
+                one.kills += 1
+                one.seconds = 0.0
+                self.start(one)
+                return None
+            why = why or f"killed by signal {-code}"
+            one.state, one.error = "failed", f"lost {one.kills + 1} times (retries): {why}"
+        elif code == 0 and grid.done(self.driver.out, one.job):
+            one.state, one.about["step"] = "done", one.job.steps
+        else:
+            one.state, one.error = "failed", self.driver.error_of(one, code)
+        return one
+
+    def stop(self) -> None:
+        """Interrupt the runs, which save themselves, and write what they hand over."""
+        for ref in self.pending:
+            self.ray.cancel(ref)
+        end = time.monotonic() + TO_SAVE
+        left = list(self.pending)
+        while left and time.monotonic() < end:
+            _, left = self.ray.wait(left, num_returns=len(left), timeout=1.0)
+            self._collect()
+        if late := [self.pending[ref].job.name for ref in left if ref in self.pending]:
+            warnings.warn(
+                f"{', '.join(late)}: not saved within {TO_SAVE:g} seconds, continue from the "
+                "checkpoint that arrived last",
+                RunWarning,
+                stacklevel=2,
+            )
