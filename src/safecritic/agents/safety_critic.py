@@ -20,8 +20,8 @@ conservative term is mirrored and hinged (`conservative_form`), its weight is la
 estimated from half of the states, drawn by their caution (`conservative_share`); the curvature of
 Eq. 1 comes from the replay buffer (`reference`); the old policy of the KL term is the target actor,
 the old prediction of Eq. 9 the target safety critic, because against the parameters of one step ago
-both gradients vanish; refinement targets are the neighbours' Bellman targets (`refine_target`);
-observations are scaled and sharpened, reward and cost counted in measured units, Q_C cannot be
+both gradients vanish; refined samples are drawn to n-step targets (`refine_target`); observations
+are scaled and sharpened, reward and cost counted in measured units, Q_C cannot be
 negative (`safety_output`); the multiplier moves in relative terms and starts low; the screen's
 tolerance is what is left of the budget, and it takes the best Q_R within it (`docs/scales.md`).
 """

@@ -35,7 +35,7 @@ class MultiplierSettings(QuietSettings):
     multiplier_rule: Literal["relative", "printed"] = "relative"  # printed: Eq. 7
     multiplier_init: float = 0.02  # first multiplier; paper: 1
     multiplier_lr: float = 1e-4  # step per decision and relative excess, or as printed
-    multiplier_gain: float = 1.0  # how far it lets go at once when costs are below the limit
+    multiplier_gain: float = 1.0  # how far it moves at once with the excess, before the integral
     multiplier_aim: float = 0.8  # share of the limit that episodes are to cost; 1 as printed
     multiplier_memory: float = 2_000.0  # decisions over which the episodes' cost is averaged
     multiplier_max: float = 3.0  # largest multiplier; the paper gives no value
@@ -152,19 +152,19 @@ def typical_size(square: jax.Array, size: jax.Array) -> jax.Array:
 def relative_step(
     integral: jax.Array, excess: jax.Array, decisions: jax.Array, config: Any
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the multiplier init exp(integral + gain min(excess, 0)), and that integral.
+    """Return the multiplier init exp(integral + gain excess), and that integral.
 
     The integral grows by lr decisions excess, which is bounded per decision: an episode of a
-    thousand moves it as much as a hundred episodes of ten. The gain lets go at once when the cost
-    falls below the limit, where the integral alone would hold on for long; above the limit it would
-    press at once, before the task is learned.
+    thousand moves it as much as a hundred episodes of ten. The gain presses at once where costs
+    rise above the limit and lets go at once where they fall below it; the integral alone would
+    come too late for the one and hold on for long after the other.
     """
     first = jnp.float32(max(config.multiplier_init, LEAST))
     ends = jnp.log(jnp.array([LEAST, config.multiplier_max], jnp.float32) / first)
     moved = integral + config.multiplier_lr * jnp.asarray(decisions, jnp.float32) * excess
     moved = jnp.clip(moved, ends[0], ends[1]).astype(jnp.float32)
-    let_go = config.multiplier_gain * jnp.minimum(excess, 0.0)
-    lam = jnp.clip(first * jnp.exp(moved + let_go), LEAST, config.multiplier_max)
+    at_once = config.multiplier_gain * excess
+    lam = jnp.clip(first * jnp.exp(moved + at_once), LEAST, config.multiplier_max)
     return lam.astype(jnp.float32), moved
 
 
