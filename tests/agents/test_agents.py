@@ -109,7 +109,8 @@ def test_acting(name):
     if hasattr(config, "multiplier_lr"):
         aim = config.multiplier_aim * config.cost_limit
         excess = (1.5 - aim) / aim
-        expected = config.multiplier_init * np.exp(config.multiplier_lr * 40 * excess)
+        moved = config.multiplier_lr * 40 * excess + config.multiplier_gain * excess
+        expected = config.multiplier_init * np.exp(moved)
         np.testing.assert_allclose(metrics["dual/multiplier"], expected, rtol=1e-5)
         printed = replace(config, multiplier_rule="printed", multiplier_lr=0.1)
         _, metrics = agent.end_episode(state, jnp.float32(1.5), jnp.float32(40), printed)
