@@ -148,11 +148,9 @@ def cost_output(z: jax.Array, kind: str, bound: jax.Array, sharpness: float) -> 
     return -bound * jnp.expm1(-positive / bound)
 
 
-def adam_step(
-    params: Tree, gradient: Tree, opt: Any, lr: float, epsilon: float = 1e-8
-) -> tuple[Tree, Any]:
+def adam_step(params: Tree, gradient: Tree, opt: Any, lr: float) -> tuple[Tree, Any]:
     """Take one step of Adam; return the new parameters and the optimiser's state."""
-    updates, opt = optax.adam(lr, eps=epsilon).update(gradient, opt)
+    updates, opt = optax.adam(lr).update(gradient, opt)
     stepped: Any = optax.apply_updates(params, updates)
     return stepped, opt
 

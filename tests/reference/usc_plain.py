@@ -57,8 +57,8 @@ def size(unit):
     return unit.square / unit.size
 
 
-def adam(params, gradient, opt, lr, epsilon=1e-8):
-    updates, opt = optax.adam(lr, eps=epsilon).update(gradient, opt)
+def adam(params, gradient, opt, lr):
+    updates, opt = optax.adam(lr).update(gradient, opt)
     return optax.apply_updates(params, updates), opt
 
 
@@ -152,7 +152,7 @@ def update(state, batch, c):
         return jnp.mean(0.5 * (q - y) ** 2 + weight * 0.5 * caution * conservative)
 
     safety, safety_opt = adam(
-        (safety,), (jax.grad(safety_loss)(safety),), state.safety_opt, c.safety_lr, 1e-5
+        (safety,), (jax.grad(safety_loss)(safety),), state.safety_opt, c.safety_lr
     )
     safety = safety[0]
 

@@ -22,9 +22,6 @@ from safecritic.critics import bellman
 from safecritic.networks import Members
 from safecritic.replay import Batch
 
-# Where there is no cost to predict, gradients are nearly 0. Adam would take whole steps along
-# them, as along any other, until the network is dead.
-ADAM_EPSILON = 1e-5
 NO_BOUND = 1e30  # finite, because a checkpoint's numbers are
 Output = Literal["clipped", "softplus", "bounded", "linear"]
 
@@ -68,13 +65,6 @@ def init_members(key: jax.Array, sizes: tuple[int, ...], config: CostCriticSetti
     """Return the first networks of Q_C."""
     normalise = config.layer_norm == "all"
     return networks.init_members(key, sizes, config.safety_critics, normalise=normalise)
-
-
-def adam_step(
-    members: Members, gradient: Members, opt: Any, config: CostCriticSettings
-) -> tuple[Members, Any]:
-    """Take one step of Adam on the networks of Q_C."""
-    return networks.adam_step(members, gradient, opt, config.safety_lr, ADAM_EPSILON)
 
 
 def actor_inputs(state: Any, obs: jax.Array, config: CostCriticSettings) -> jax.Array:

@@ -156,7 +156,9 @@ def update(state: PIDLagState, batch: Batch, config: PIDLagSettings) -> tuple[PI
     gradient, metrics = jax.grad(cost_loss, has_aux=True)(
         state.safety, critic_obs, batch.action, targets, bound, config
     )
-    safety, safety_opt = cost_critic.adam_step(state.safety, gradient, state.safety_opt, config)
+    safety, safety_opt = networks.adam_step(
+        state.safety, gradient, state.safety_opt, config.safety_lr
+    )
     reward, reward_opt, reward_metrics = ddpg.reward_step(state, batch, config)
 
     arguments = (reward, safety, obs, critic_obs, state.multiplier, bound, config)

@@ -294,7 +294,7 @@ def safety_step(
     gradient, metrics = jax.grad(safety_loss, has_aux=True)(
         state.safety, critic_obs, action, targets, alternatives, passes, state.cost_bound, config
     )
-    safety, opt = cost_critic.adam_step(state.safety, gradient, state.safety_opt, config)
+    safety, opt = networks.adam_step(state.safety, gradient, state.safety_opt, config.safety_lr)
     return safety, opt, metrics
 
 
