@@ -37,11 +37,11 @@ def disk() -> Iterator[Path]:
         yield Path(folder)
 
 
-def with_checkpoints(file: Path, folder: Path) -> Path:
+def with_checkpoints(file: Path, folder: Path, every: int = 1_000) -> Path:
     """Write a part of the study of `file`, two runs, with checkpoints and patience."""
     text = file.read_text().replace('"ddpg", "rcpo"', '"ddpg"').partition("[method.rcpo]")[0]
     new = folder / "often.toml"
-    new.write_text(f"checkpoint_every = 1_000\nretries = 5\n{text}")
+    new.write_text(f"checkpoint_every = {every}\nretries = 5\n{text}")
     return new
 
 
@@ -96,24 +96,53 @@ def first_steps(run: Path) -> list[int]:
     return steps
 
 
-def test_kill_9_of_a_ray_worker_changes_nothing(whole: tuple[Path, Path], disk: Path) -> None:
-    """On a real local cluster: the process Ray runs our task in is killed after a checkpoint."""
-    file, out = with_checkpoints(whole[0], disk), disk / "out"
+def start_locally(out: Path, file: Path, disk: Path) -> subprocess.Popen:
+    """Start a study on a cluster of this machine, whose runs write below `disk / "node"`."""
     about = command(out, file, "--ray", "local")
     about["env"] |= {"TMPDIR": str(disk / "node"), "RAY_TMPDIR": str(disk)} | NOT_SLOWER
     (disk / "node").mkdir()
-    process = subprocess.Popen(**about)
+    return subprocess.Popen(**about)
+
+
+def test_kill_9_of_a_ray_worker_changes_nothing(whole: tuple[Path, Path], disk: Path) -> None:
+    """On a real local cluster: the process Ray runs our task in is killed after a checkpoint."""
+    file, out = with_checkpoints(whole[0], disk), disk / "out"
+    process = start_locally(out, file, disk)
     worker, name = stop_after_a_checkpoint(out, disk / "node", process)
     status = Path(f"/proc/{worker}/status").read_text()
     parent = int(next(line for line in status.splitlines() if line.startswith("PPid")).split()[1])
     assert b"one_run" in Path(f"/proc/{parent}/cmdline").read_bytes()
     os.kill(parent, signal.SIGKILL)
+    os.kill(worker, signal.SIGCONT)  # it ends by itself
     text, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, text
     assert "2 of 2 runs are done" in text
     assert numbers(out) == expected_numbers(whole[1])
     _, again = first_steps(out / "runs" / name)
     assert again > 1_000  # from the checkpoint, not from the start
+    assert workers_of(disk) == []
+
+
+def test_ctrl_c_brings_the_last_steps_home(whole: tuple[Path, Path], disk: Path) -> None:
+    file, out = with_checkpoints(whole[0], disk, STEPS // 2), disk / "out"
+    process = start_locally(out, file, disk)
+    worker, name = stop_after_a_checkpoint(out, disk / "node", process)
+    saved = out / "runs" / name / "checkpoint"
+    before = checkpoint.load_index(saved)["numbers"]["step"]
+    (table,) = (disk / "node").glob(f"*/runs/{name}/episodes.csv")
+    length = table.stat().st_size
+    os.kill(worker, signal.SIGCONT)
+    while table.stat().st_size == length:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, text
+    assert "stopped; the runs are saved" in text
+    assert "not saved within" not in text
+    assert before < checkpoint.load_index(saved)["numbers"]["step"] < STEPS
+    assert workers_of(disk) == []
+    assert not list((disk / "node").glob("*/runs"))  # and nothing is left on the machine
 
 
 def start_ray(cluster: Machines, machine: int, disk: Path) -> None:

@@ -9,6 +9,7 @@ so no worker outlives a driver that was killed. An error is written to the run's
 import contextlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -114,6 +115,8 @@ def main(out: Path, name: str, core: int) -> int:
     if core >= 0:
         use_core(core)  # before JAX counts the cores
     threading.Thread(target=_end_with_the_driver, daemon=True).start()
+    if hasattr(signal, "pthread_sigmask"):  # Ray blocks it, and its children inherit that
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     job = next(job for job in grid.read_folder(out) if job.name == name)
 
     def say(**about: Any) -> None:
