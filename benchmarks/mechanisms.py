@@ -156,9 +156,11 @@ def deploy(env: Any, policy: Policy, gamma: float, episodes: int, seed: int) -> 
 
 
 @jax.jit
-def insert_all(store: Replay, transitions: Transition) -> Replay:
-    """Return a replay with more rows."""
-    return jax.lax.scan(lambda ring, row: (replay.insert(ring, row), None), store, transitions)[0]
+def replay_of(transitions: Transition) -> Replay:
+    """Return a replay of these transitions alone."""
+    (number, obs_dim), action_dim = transitions.obs.shape, transitions.action.shape[1]
+    empty = replay.init(number, obs_dim, action_dim)
+    return jax.lax.scan(lambda ring, row: (replay.insert(ring, row), None), empty, transitions)[0]
 
 
 def own_units(state: Any, batch: Batch, config: Any) -> tuple[Any, Batch, jax.Array]:
@@ -377,37 +379,37 @@ def refinement_figures(
     config, device = agent.config, agent.training.device
     if config.refinement is None:
         return []
-    capacity, first = len(device.replay.cost), int(device.replay.cursor)
-    every = insert_all(device.replay, fresh.transitions)
-    number = np.full(capacity, -1)
-    number[(first + np.arange(len(fresh.number))) % capacity] = fresh.number
+    size = int(device.replay.size)
+    before = replay.transitions(device.replay, jnp.arange(size))
+    every = replay_of(jax.tree.map(lambda *x: jnp.concatenate(x), before, fresh.transitions))
+    number = np.concatenate([np.full(size, -1), fresh.number])
 
     def one(state: Any, store: Replay, every: Replay, key: jax.Array) -> dict[str, jax.Array]:
         key, key_block = jax.random.split(key)
         drawn = replay.sample(store, key, config)
         bits = jax.random.bits(key_block, (), jnp.uint32)
         batch = drawn._replace(
-            index=(first + drawn.index) % capacity,
+            index=size + drawn.index,
             neighbours=replay.neighbourhood(every, bits, config.neighbour_block),
         )
-        state, batch, size = own_units(state, batch, config)
+        state, batch, unit = own_units(state, batch, config)
         critic_obs = critic_inputs(state, batch.obs, config)
         learned, _ = safety_critic.update_safety(state, batch, critic_obs, config)
-        given = (batch, critic_obs, learned.rank, size, config)
+        given = (batch, critic_obs, learned.rank, unit, config)
         refined = safety_critic.refinement_targets(state, *given)
         safety, metrics = safety_critic.refine(state, state.safety, *given)
 
         def q(members: Any) -> jax.Array:
-            return size * q_cost(members, critic_obs, batch.action, state.cost_bound, config)
+            return unit * q_cost(members, critic_obs, batch.action, state.cost_bound, config)
 
-        before, top = q(state.safety), refined.top
+        now, top = q(state.safety), refined.top
         return {
             "rows": drawn.index,
             "top": top,
-            "all": before,
-            "q": before[top],
-            "target": size * refined.target,
-            "own": size * batch_targets(state, batch, state.cost_bound, config)[top],
+            "all": now,
+            "q": now[top],
+            "target": unit * refined.target,
+            "own": unit * batch_targets(state, batch, state.cost_bound, config)[top],
             "after": q(safety)[top],
             "clipped": metrics["refine/clipped"],
             "sample": batch.index[top],
@@ -445,7 +447,7 @@ def refinement_figures(
             "same stretch",
             stretch,
             "{:.0%}",
-            f"share of neighbours within {reach} decisions in the same episode",
+            f"neighbours within {reach} decisions in the same episode",
         ),
     ]
 
@@ -477,13 +479,13 @@ def screen_figures(
             "changes",
             float((fired & far).mean()),
             "{:.1%}",
-            f"share of decisions whose action it changes by more than {amount:g}",
+            f"share of decisions, action changed by more than {amount:g}",
         ),
         Figure(
             "nothing within",
             float(empty.sum() / max(fired.sum(), 1)),
             "{:.0%}",
-            "share of its firings in which no action is within the tolerance",
+            "share of its firings, no action within the tolerance",
         ),
     ]
     scores = [
@@ -496,7 +498,7 @@ def screen_figures(
             continue
         saved = bootstrap([off - on], lambda parts: parts[0].mean(axis=1))
         more = form.replace("{:", "{:+")
-        about = f"without it, minus with it: {number} scenes in pairs, 95% interval"
+        about = f"off minus on: {number} paired scenes, 95% interval"
         figures += [
             Figure(name, float(on.mean()), form, "mean of an episode, with the screen"),
             Figure(f"{name} without", saved, more, about),
@@ -547,11 +549,12 @@ def sensitivity_figures(
     spread, true_spread = float(q[usable].std()), float(fresh.realised[usable].std())
     figures = []
     q_seen, true_seen = [], []
-    for name, rows in (("all states", usable), ("costly quarter", costly)):
-        where = "visited states" if rows is usable else "Q_C above its 75% quantile"
+    for name, rows in (("all", usable), ("top", costly)):
         visited = rng.choice(rows, VISITED)
         ratio = compared(predicted(visited, uniform(visited, ACTIONS)), spread)
-        about = f"spread over actions / over states; {where}"
+        about = "spread over uniform actions / over visited states"
+        if rows is costly:
+            about = "the same where Q_C is above its 75% quantile"
         figures.append(Figure(f"{name}: Q_C", ratio.value, "{:.2f}", about))
         if not fresh.states:
             continue
@@ -571,13 +574,13 @@ def sensitivity_figures(
                 f"{name}: Q_C, simulated",
                 compared(q_seen[-1], spread),
                 "{:.2f}",
-                f"the same in {len(chosen)} of them, 95% interval",
+                f"in {len(chosen)} simulated states, 95% interval",
             ),
             Figure(
                 f"{name}: truth",
                 compared(truth, true_spread),
                 "{:.2f}",
-                f"of the true cost there: {HELD} actions each, held for a decision",
+                f"of the true cost: {HELD} actions, held for a decision",
             ),
         ]
     if not q_seen:
@@ -623,11 +626,9 @@ def measure(
     amount: float = AMOUNT,
 ) -> Figures:
     """Return the figures of every mechanism that the agent has."""
-    spec = agent.training.spec
     with agent.lent_env("this") as (env, _):
         fresh = deploy(env, agent.policy(seed=seed), agent.config.gamma, episodes, seed)
-        empty = replay.init(len(fresh.number), spec.obs_dim, spec.action_dim)
-        store = insert_all(empty, fresh.transitions)
+        store = replay_of(fresh.transitions)
         figures = {
             "conservative": conservative_figures(agent, batches),
             "influence": influence_figures(agent, fresh, store),
@@ -648,7 +649,7 @@ def print_figures(figures: Figures) -> None:
             last = at == len(lines) - 1
             first = mechanism if at == 0 else ""
             table.add_row(first, line.name, line.text(), line.about, end_section=last)
-    Console(width=124).print(table)
+    Console(width=120).print(table)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
