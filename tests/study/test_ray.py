@@ -104,6 +104,16 @@ def start_locally(out: Path, file: Path, disk: Path) -> subprocess.Popen:
     return subprocess.Popen(**about)
 
 
+def assert_undisturbed(process: subprocess.Popen, out: Path, name: str, whole: Path) -> None:
+    """The study ends with the numbers of `whole`; its lost run went on from a checkpoint."""
+    text, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, text
+    assert "2 of 2 runs are done" in text
+    assert numbers(out) == expected_numbers(whole)
+    _, again = first_steps(out / "runs" / name)
+    assert again > 1_000  # from the checkpoint, not from the start
+
+
 def test_kill_9_of_a_ray_worker_changes_nothing(whole: tuple[Path, Path], disk: Path) -> None:
     """On a real local cluster: the process Ray runs our task in is killed after a checkpoint."""
     file, out = with_checkpoints(whole[0], disk), disk / "out"
@@ -114,12 +124,7 @@ def test_kill_9_of_a_ray_worker_changes_nothing(whole: tuple[Path, Path], disk: 
     assert b"one_run" in Path(f"/proc/{parent}/cmdline").read_bytes()
     os.kill(parent, signal.SIGKILL)
     os.kill(worker, signal.SIGCONT)  # it ends by itself
-    text, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, text
-    assert "2 of 2 runs are done" in text
-    assert numbers(out) == expected_numbers(whole[1])
-    _, again = first_steps(out / "runs" / name)
-    assert again > 1_000  # from the checkpoint, not from the start
+    assert_undisturbed(process, out, name, whole[1])
     assert workers_of(disk) == []
 
 
@@ -183,9 +188,4 @@ def test_a_machine_that_is_cut_off_changes_nothing(whole: tuple[Path, Path], dis
         assert not Path(f"/proc/{worker}/root{out}").exists()  # the study is not on its disk
         (lost,) = [machine for machine in (1, 2) if worker in cluster.pids(machine)]
         cluster.cut_off(lost)
-        text, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, text
-        assert "2 of 2 runs are done" in text
-    assert numbers(out) == expected_numbers(whole[1])
-    _, again = first_steps(out / "runs" / name)
-    assert again > 1_000  # from the checkpoint, not from the start
+        assert_undisturbed(process, out, name, whole[1])

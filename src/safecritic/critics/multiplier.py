@@ -2,15 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from safecritic import _jax  # noqa: F401
 from safecritic.agents.settings import Group, require_not_negative, require_positive, require_share
-
-Tree = TypeVar("Tree")
+from safecritic.networks import Tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,17 +97,19 @@ def near_limit(past: Constraint, cost_limit: float) -> jax.Array:
     return past.cost <= NEAR_LIMIT * limit_scale(past, cost_limit)
 
 
-def is_quiet(past: Constraint, config: Any) -> jax.Array:
-    """Return whether the present episode is one without exploration noise.
+def has_quiet(past: Constraint, config: Any) -> jax.Array:
+    """Return whether some episodes are without exploration noise, and only they count.
 
     Noise costs as well, perhaps more than a low limit allows. A multiplier that is judged by it
     rises for what no policy can mend, until nothing is left of the reward.
     """
-    every = config.quiet_every
-    if every == 0:
-        return jnp.zeros((), jnp.bool_)
-    turn = past.episodes % every == every - 1
-    return turn & (past.size > 0) & near_limit(past, config.cost_limit)
+    return (config.quiet_every > 0) & (past.size > 0) & near_limit(past, config.cost_limit)
+
+
+def is_quiet(past: Constraint, config: Any) -> jax.Array:
+    """Return whether the present episode is one of those without exploration noise."""
+    every = max(config.quiet_every, 1)
+    return has_quiet(past, config) & (past.episodes % every == every - 1)
 
 
 def judge(
@@ -122,9 +123,9 @@ def judge(
     Far from the limit every episode counts, near it only those without noise, and each of these
     stands for `quiet_every` episodes: `step` is given that number.
     """
-    close = (past.size > 0) & near_limit(past, config.cost_limit) & (config.quiet_every > 0)
-    new = step(jnp.where(close, jnp.float32(config.quiet_every), 1.0))
-    counts = ~close | is_quiet(past, config)
+    some = has_quiet(past, config)
+    new = step(jnp.where(some, jnp.float32(config.quiet_every), 1.0))
+    counts = ~some | is_quiet(past, config)
     judged, after = jax.tree.map(lambda a, b: jnp.where(counts, a, b), new, (old, past))
     return judged, after._replace(episodes=past.episodes + 1.0)
 

@@ -305,8 +305,8 @@ def _prepare(path: Path, overwrite: bool) -> None:
     ):
         ours = (path / "config.json").is_file()
         if overwrite and ours:
-            if (lock := lock_folder(path)) is not None:
-                lock.close()
+            with locked(path):
+                pass
             shutil.rmtree(path)
         elif ours:
             raise RunFolderError(
@@ -485,3 +485,14 @@ def lock_folder(path: Path) -> Any:
             f"{path} is in use by another process: wait for it or stop it"
         ) from None
     return file
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock a folder for a while, see `lock_folder`."""
+    lock = lock_folder(path)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.close()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from safecritic.files import FileError, read_text
-from safecritic.run.folder import lock_folder
+from safecritic.run.folder import locked
 from safecritic.run.processes import cores, memory, worker_environment
 from safecritic.study import grid
 from safecritic.study.grid import Job
@@ -174,10 +174,8 @@ def run(
 ) -> list[Progress]:
     """Run the jobs that are not done; call `show(driver, ended)` a few times a second."""
     grid.open_folder(out, jobs, source)
-    lock = lock_folder(out)
-    workers = workers or as_many_as_fit(jobs)
-    try:
-        driver = Driver(out, jobs, workers)
+    with locked(out):
+        driver = Driver(out, jobs, workers or as_many_as_fit(jobs))
         try:
             while driver.waiting or driver.running:
                 ended = driver.tick()
@@ -188,6 +186,3 @@ def run(
             driver.stop()
             raise
         return driver.all
-    finally:
-        if lock is not None:
-            lock.close()

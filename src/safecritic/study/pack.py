@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from safecritic import files
 from safecritic.evaluation import measures
-from safecritic.run.folder import lock_folder, read_config, read_episodes, read_run_bytes
+from safecritic.run.folder import locked, read_config, read_episodes, read_run_bytes
 from safecritic.run.records import EvaluationFile, Resources, SummaryFile
 from safecritic.study import grid, table
 from safecritic.study.grid import Job, StudyError
@@ -46,13 +46,9 @@ def pack(study: Path, out: Path) -> Packed:
     to_pack = [job for job in finished if not _made_there(out, job)]
     all_jobs = jobs + _other_jobs(out, jobs)
     grid.open_folder(out, all_jobs, grid.read_study(study)["source"])
-    lock = lock_folder(out)
-    try:
-        new = [job for job in to_pack if pack_run(study / "runs" / job.name, _run(out, job))]
+    with locked(out):
+        new = [job for job in to_pack if pack_run(_run(study, job), _run(out, job))]
         table.write_tables(table.read(out))
-    finally:
-        if lock is not None:
-            lock.close()
     done = [job for job in all_jobs if grid.done(out, job)]
     return Packed(len(all_jobs), len(done), len(new), sum(_size(_run(out, job)) for job in done))
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from safecritic.files import FileError
-from safecritic.run.folder import lock_folder
+from safecritic.run.folder import locked
 from safecritic.run.processes import search_path, worker_environment
 from safecritic.run.watch import RunWarning
 from safecritic.study import grid, transfer
@@ -168,28 +168,30 @@ def run(out: Path, jobs: list[Job], source: str, address: str, show: Any = None)
         raise ImportError("ray is not installed: pip install ray") from None
     out = out.resolve()
     grid.open_folder(out, jobs, source)
-    lock = lock_folder(out)
-    try:
-        about: Any = {"ignore_reinit_error": True, "log_to_driver": False, "logging_level": "error"}
-        ray.init(address=None if address == "local" else address, **about)
-    except ConnectionError as error:
-        raise StudyError(f"no Ray cluster at {address}: {error} (--ray)") from error
-    try:
-        cluster = Cluster(ray, Driver(out, jobs, 1))
+    with locked(out):
         try:
-            cluster.start_all()
-            while cluster.pending:
-                ended = cluster.tick()
-                if show is not None:
-                    show(cluster.driver, ended)
-        except KeyboardInterrupt:
-            cluster.stop()
-            raise
-        return cluster.driver.all
-    finally:
-        ray.shutdown()
-        if lock is not None:
-            lock.close()
+            about: Any = {"ignore_reinit_error": True, "log_to_driver": False}
+            about["logging_level"] = "error"
+            ray.init(address=None if address == "local" else address, **about)
+        except ConnectionError as error:
+            raise StudyError(f"no Ray cluster at {address}: {error} (--ray)") from error
+        try:
+            return _run_on(Cluster(ray, Driver(out, jobs, 1)), show)
+        finally:
+            ray.shutdown()
+
+
+def _run_on(cluster: "Cluster", show: Any) -> list[Progress]:
+    try:
+        cluster.start_all()
+        while cluster.pending:
+            ended = cluster.tick()
+            if show is not None:
+                show(cluster.driver, ended)
+    except KeyboardInterrupt:
+        cluster.stop()
+        raise
+    return cluster.driver.all
 
 
 class Cluster:

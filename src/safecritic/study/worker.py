@@ -23,7 +23,7 @@ from safecritic.evaluation.measures import measure_run
 from safecritic.files import FileError, make_folder, require_folder, write_text
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.episode import Intervals, over_known
-from safecritic.run.folder import RunFolderError, finite, lock_folder
+from safecritic.run.folder import RunFolderError, finite, locked
 from safecritic.run.processes import use_core
 from safecritic.study import grid
 from safecritic.study.grid import Job
@@ -101,13 +101,10 @@ def wait_until_free(run: Path, seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while run.is_dir() and time.monotonic() < end:
         try:
-            lock = lock_folder(run)
+            with locked(run):
+                return
         except RunFolderError:
             time.sleep(0.2)
-            continue
-        if lock is not None:
-            lock.close()
-        return
 
 
 def main(out: Path, name: str, core: int) -> int:
