@@ -66,6 +66,7 @@ def test_predict_follows_further_learning() -> None:
     assert np.abs(agent.predict(obs)[0] - before).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_any_environment_in_its_own_form() -> None:
     agent = DDPG(Wide(), **SMALL).learn(80)
     obs, _ = Wide().reset(seed=0)
@@ -132,6 +133,7 @@ def test_versions_that_changed_are_named(trained: DDPG, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- evaluation
 
 
+@pytest.mark.slow
 def test_evaluation_is_the_deployed_policy_on_its_own_seeds() -> None:
     agent = USC(KeptPoint(), seed=0, **TINY).learn(300)
     before = agent.training.state()
@@ -291,6 +293,7 @@ def test_a_run_folder_is_not_written_over(tmp_path: Path) -> None:
         DDPG(KeptPoint(), **SMALL).learn(100, out=tmp_path / "else", overwrite=True)
 
 
+@pytest.mark.slow
 def test_a_second_learn_continues_the_same_folder(tmp_path: Path) -> None:
     agent = DDPG(KeptPoint(), **SMALL)
     agent.learn(150, out=tmp_path / "two").learn(150, out=tmp_path / "two")
@@ -350,6 +353,7 @@ def test_a_default_limit_is_a_warning_at_the_line_that_makes_the_agent() -> None
         DDPG(KeptPoint(), **SMALL)  # keeps none
 
 
+@pytest.mark.slow
 def test_declarations_are_saved_and_apply_to_an_environment_that_is_passed(tmp_path: Path) -> None:
     agent = DDPG(Hall(), cost_key="damage", closeness=slice(0, 2), **SMALL).learn(100)
     assert agent.environment["declared"] == {"cost_key": "damage", "closeness": [0, 1]}
@@ -376,6 +380,7 @@ def test_a_method_that_learns_from_costs_refuses_to_go_without() -> None:
         assert DDPG(env, **SMALL, **declared).learn(80).summary()["cost"] == 0.0
 
 
+@pytest.mark.slow
 def test_rollouts_step_the_environment_as_it_was_declared() -> None:
     settings = {"hidden": (8, 8), "rollout_steps": 80, "rollout_envs": 4, "batch_size": 40}
     for workers in (1, 2):
@@ -385,6 +390,7 @@ def test_rollouts_step_the_environment_as_it_was_declared() -> None:
         assert len(agent.recent_episodes) == 4
 
 
+@pytest.mark.slow
 def test_an_environment_without_a_largest_cost_is_saved_and_loaded(tmp_path: Path) -> None:
     """Its bound of Q_C is unknown, which must not look like a number gone wrong."""
     agent = USC("FetchReach", seed=0, **TINY).learn(120)

@@ -30,6 +30,7 @@ def test_the_products_of_a_compiled_program_are_counted(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_fewer_states_make_a_noisier_step(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     measure = importlib.import_module("conservative").measure

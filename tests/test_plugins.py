@@ -82,12 +82,14 @@ def test_a_plugin_adds_a_method(tmp_path: Path) -> None:
     assert "0.875" in text
 
 
+@pytest.mark.slow
 def test_a_plugin_may_name_a_module(tmp_path: Path) -> None:
     install(tmp_path, "my_plugin", METHOD + "\nregister()\n", "my_plugin")
     for first in ("safecritic", "my_plugin"):
         python(tmp_path, "-W", "error", "-c", f"import {first}, safecritic; safecritic.MyMethod")
 
 
+@pytest.mark.slow
 def test_a_plugin_that_fails_is_named_and_left_out(tmp_path: Path) -> None:
     install(
         tmp_path,

@@ -43,6 +43,7 @@ def test_layer_norm_is_in_the_critics_it_names(which):
     assert "g" not in state.actor[0]
 
 
+@pytest.mark.slow
 def test_of_two_reward_critics_the_smaller_value_is_the_target():
     config = settings("ddpg", reward_critics=2, gamma=0.5, observation_scaling="none")
     state = start("ddpg", config)
@@ -68,6 +69,7 @@ def test_smoothing_noise_stays_within_its_bound_and_the_box():
     assert ddpg.smoothed(action, jax.random.key(0), 0.0) is action
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OFF_POLICY)
 def test_the_actor_moves_in_every_third_update(name):
     states = updated(name, settings(name, actor_every=3), steps=4)

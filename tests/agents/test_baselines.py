@@ -35,6 +35,7 @@ def assert_same_policy(ours, theirs):
     assert_same(networks(ours), networks(theirs), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "off"),
     [
@@ -54,6 +55,7 @@ def test_multiplier_0_is_ddpg(name, off):
     assert not np.allclose(other.actor[0]["w"], plain.actor[0]["w"], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_rcpo_relabels_old_transitions():
     """The same stored rows are worth r - lam c, each in its unit, with the multiplier of now."""
     config = settings("rcpo", units="measured", multiplier_init=0.0)

@@ -186,6 +186,7 @@ def same_rolls(ours, theirs):
         assert one.open == other.open
 
 
+@pytest.mark.slow
 def test_processes_do_not_change_what_is_rolled():
     policy = policy_of(config())
     here = Streams([Stream(KeptPoint(), 5, i) for i in range(3)])
@@ -204,6 +205,7 @@ def test_processes_do_not_change_what_is_rolled():
         there.close()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_reported():
     workers = Workers(POINT, 0, streams=2, processes=2)
     os.kill(workers.processes[1].pid, signal.SIGKILL)
@@ -222,6 +224,7 @@ def test_what_is_not_finite_is_named():
         Stream(Point(bad_step=7), 0, 0).roll(policy_of(config()), 10, 0.9, 0)
 
 
+@pytest.mark.slow
 def test_a_run_stopped_by_a_worker_is_saved_for_inspection(tmp_path):
     agent = CPO("probes:BadPoint-v0", seed=0, rollout_workers=2, **SMALL)
     with pytest.raises(NotFiniteError, match=r"reward was not finite.*its state is in"):
@@ -251,6 +254,7 @@ def assert_same(ours, theirs):
     helpers.agents.assert_same(ours.training.device.agent, theirs.training.device.agent)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_curves")
 def test_a_run_is_repeatable_and_resumes_exactly(tmp_path):
     whole = agent_on().learn(1_600, out=tmp_path / "whole")

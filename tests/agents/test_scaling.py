@@ -187,6 +187,7 @@ def assert_same_actions(run, factors):
 QUICK = {"ddpg", "cpo", "usc"}  # the others are mixes of their parts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in methods.METHODS],

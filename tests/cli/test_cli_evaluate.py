@@ -11,6 +11,7 @@ from safecritic import DDPG, cli
 pytestmark = pytest.mark.usefixtures("quick_runs")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_curves")
 def test_evaluate_prints_and_writes_its_means(
     there: Path, capsys: pytest.CaptureFixture[str]

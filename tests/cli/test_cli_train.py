@@ -121,6 +121,7 @@ HALL = "own_envs:Hall-v0"
 DECLARED = ["--cost-key", "damage", "--closeness", "lidar"]
 
 
+@pytest.mark.slow
 def test_declarations_are_kept_for_resuming_and_evaluating(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +148,7 @@ def test_declarations_are_kept_for_resuming_and_evaluating(
     assert "Hall-v0 cannot be drawn" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_environment_without_cost_trains_ddpg(there: Path) -> None:
     command = ["train", "ddpg", HALL, "--no-cost", *FLAGS, "--steps", "100", "--out", "run"]
     assert cli.main(command) == 0
@@ -156,6 +158,7 @@ def test_an_environment_without_cost_trains_ddpg(there: Path) -> None:
     assert environment["spec"]["cost_max"] is None
 
 
+@pytest.mark.slow
 def test_a_default_limit_is_a_line_of_warning(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +174,7 @@ def test_a_default_limit_is_a_line_of_warning(
     assert warned("--cost-limit", "3") == []
 
 
+@pytest.mark.slow
 def test_a_warning_of_the_run_is_a_line_too(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

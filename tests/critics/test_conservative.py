@@ -126,6 +126,7 @@ def test_without_the_term_unseen_actions_look_too_cheap():
     assert error[:, UNSEEN].min() < -0.1
 
 
+@pytest.mark.slow
 def test_default_overestimates_unseen_actions_and_leaves_seen_ones():
     """Seen actions within 0.06, 0.02 in the mean, of values up to 1.1; every unseen one above."""
     error, losses = errors(settings(), 4000)

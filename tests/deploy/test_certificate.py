@@ -65,6 +65,7 @@ def test_the_conformal_bound_covers_each_episode_left_out_as_often_as_promised(
         assert np.mean(held) >= confidence
 
 
+@pytest.mark.slow
 def test_a_certificate_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     agent = ready.make("sc", "HalfCheetah", tolerance=1.0)
     device = agent.training.device  # a checkpoint of step 0 has an empty replay
@@ -120,6 +121,7 @@ def test_too_few_episodes_are_refused() -> None:
         certify(agent, episodes=19, choose_tolerance=True)
 
 
+@pytest.mark.slow
 def test_closed_loop_through_the_file_equals_evaluate() -> None:
     """Held actions, budget and screen: 100 episodes with the same cost and reward."""
     agent = USC(KeptPoint(), cost_limit=1.0, action_repeat=2, hidden=(16, 16), tolerance=0.3)

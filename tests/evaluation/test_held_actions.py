@@ -129,6 +129,7 @@ def test_a_saved_agent_still_holds_its_actions(agent: SC, tmp_path: Path) -> Non
     assert means[0]["length"] == 61
 
 
+@pytest.mark.slow
 def test_learning_continues_after_evaluation_on_the_agents_own_environment() -> None:
     watched, plain = (DDPG(KeptPoint(), action_repeat=3, **TINY) for _ in range(2))
     for _ in range(3):
@@ -252,6 +253,7 @@ def test_a_film_of_fewer_frames() -> None:
         record_episode(env, action_repeat=0)
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_evaluates_and_films_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

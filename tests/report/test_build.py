@@ -68,6 +68,7 @@ def undated(path: Path) -> str:
     return re.sub(r"Page made on [-\d]+ [:\d]+ UTC", "", path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_verdict_the_warnings_and_the_date_are_on_the_page(tmp_path: Path) -> None:
     outcomes = {"sc": [(3.0, 1.0, 1.0)] * 3, "usc": [(0.5, 1.0, 1.0)] * 3}
     text = build(write_outcomes(tmp_path, outcomes)).read_text(encoding="utf-8")
@@ -80,6 +81,7 @@ def test_the_verdict_the_warnings_and_the_date_are_on_the_page(tmp_path: Path) -
     assert re.search(r"Page made on \d{4}-\d\d-\d\d \d\d:\d\d UTC with safecritic \d", text[:start])
 
 
+@pytest.mark.slow
 def test_a_study_as_long_as_the_papers_has_no_warning(tmp_path: Path) -> None:
     outcomes = {"sc": [(3.0, 1.0, 1.0)] * 5, "usc": [(0.5, 1.0, 1.0)] * 5}
     study = write_outcomes(tmp_path, outcomes, steps=200_000)

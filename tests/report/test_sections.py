@@ -29,6 +29,7 @@ def line(study: data.Study, task: str) -> Figure:
     return Figure(f"line-{task}", "A line", "", [Panel("", [Line(np.arange(2.0), np.ones(2))])])
 
 
+@pytest.mark.slow
 def test_a_table_and_a_figure_from_outside_are_on_the_page(tmp_path: Path) -> None:
     tables.register("Uncertainty", seen)
     figures.register("Of our own", line)

@@ -114,6 +114,7 @@ for step in range(1, 10**6):
 """
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     seen = []

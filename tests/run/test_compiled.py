@@ -22,6 +22,7 @@ def test_a_transition_goes_to_the_device_as_it_is() -> None:
     assert (bool(transition.terminated), bool(transition.truncated)) == (True, False)
 
 
+@pytest.mark.slow
 def test_each_function_compiles_once_over_several_runs() -> None:
     training = small_training("ddpg")
     training.run(150, BaseCallback())

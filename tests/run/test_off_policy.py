@@ -109,6 +109,7 @@ def table(path: Path) -> dict[str, list[str]]:
     return {name: list(cells) for name, cells in columns.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "stop"), [("ddpg", 37), ("ddpg", 233), ("usc", 233)])
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, name: str, stop: int) -> None:
     whole = small_training(name)

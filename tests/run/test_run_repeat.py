@@ -194,6 +194,7 @@ def test_the_length_in_the_constraint_is_in_decisions() -> None:
     assert training._episode_means(parts) == (cost, length)
 
 
+@pytest.mark.slow
 def test_workers_hold_actions_as_this_process_does() -> None:
     policy = policy_of(config())
     here = Streams([Stream(RepeatAction(KeptPoint(), K), 5, i) for i in range(2)])
@@ -210,6 +211,7 @@ def test_workers_hold_actions_as_this_process_does() -> None:
         there.close()
 
 
+@pytest.mark.slow
 def test_cpo_resumes_exactly(tmp_path: Path) -> None:
     def new() -> CPO:
         return CPO(POINT, seed=1, action_repeat=K, rollout_workers=1, **ROLLOUT)

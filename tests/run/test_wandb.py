@@ -156,6 +156,7 @@ def test_a_run_that_fails_is_finished_as_failed(offline: Path) -> None:
 # ---------------------------------------------------------------- without it
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_curves")
 def test_without_wandb_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -129,6 +129,7 @@ def test_each_is_given_once_and_outlives_a_checkpoint() -> None:
 # In runs
 
 
+@pytest.mark.slow
 def test_a_limit_that_cannot_be_kept_is_named_at_the_line_that_learns(tmp_path: Path) -> None:
     agent = RCPO(Harmful(), cost_key="damage", cost_limit=5.0, **SMALL)
     with pytest.warns(RunWarning, match="the multiplier only rose over the last") as given:
@@ -151,6 +152,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "STEPS", 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "settings", "message"),
     [
@@ -173,6 +175,7 @@ def test_rollouts_are_watched_too(soon: None) -> None:
     assert len(given) == 1
 
 
+@pytest.mark.slow
 def test_an_ordinary_run_and_one_without_cost_warn_of_nothing(soon: None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -117,6 +117,7 @@ def test_a_default_limit_is_a_warning_for_each_environment(tmp_path: Path) -> No
         grid.jobs_of(content | {"method": {"rcpo": {"cost_limit": 3.0}}})
 
 
+@pytest.mark.slow
 def test_shipped_studies() -> None:
     sizes = {name: len(grid.read(path)) for name, path in grid.shipped().items()}
     assert sizes == {

@@ -26,6 +26,7 @@ def test_a_worker_stays_on_the_cores_its_study_was_given(monkeypatch):
     assert chosen == [{3}, {5}, {3}]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_curves")
 def test_episodes_are_a_budget(tmp_path: Path) -> None:
     (job, *_) = grid.read(write_file(tmp_path, FILE + "\n[method.ddpg]\ntrain_episodes = 3\n"))
@@ -58,6 +59,7 @@ closeness = ["lidar"]
 """
 
 
+@pytest.mark.slow
 def test_a_run_has_the_environment_that_the_file_declares(tmp_path: Path) -> None:
     (job,) = grid.read(write_file(tmp_path, HALL))
     work(tmp_path, job)

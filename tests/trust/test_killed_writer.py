@@ -76,6 +76,7 @@ print(json.dumps({"boundaries": boundary, "new": sum(seen), "left": sorted(os.li
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_kill_at_any_system_call_leaves_two_whole_checkpoints(tmp_path: Path) -> None:
     done = subprocess.run(

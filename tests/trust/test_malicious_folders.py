@@ -88,6 +88,7 @@ def test_trust_imports_it(kit: Path) -> None:
     assert (kit.parent / "MARKER").exists()
 
 
+@pytest.mark.slow
 def test_a_study_takes_its_environments_from_its_own_file(kit: Path) -> None:
     jobs = grid.jobs_of({"methods": ["ddpg"], "tasks": ["CarGoal1"], "seeds": [1], "steps": 220})
     out = kit / "study"
@@ -114,6 +115,7 @@ TARGETS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_link_in_a_folder_reaches_nothing_outside(
     kit: Path, target: str, outside: Path, capsys: pytest.CaptureFixture[str]
@@ -131,6 +133,7 @@ def test_a_link_in_a_folder_reaches_nothing_outside(
     assert os.listdir(outside.parent) == ["precious.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["checkpoint", "failed"])
 def test_a_linked_folder_is_not_written_to(kit: Path, folder: str, outside: Path) -> None:
     path = kit / "run" / folder

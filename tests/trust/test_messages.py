@@ -94,6 +94,7 @@ def test_no_checkpoint_is_called_intact_that_does_not_exist(
     folder.close()
 
 
+@pytest.mark.slow
 def test_the_last_report_of_a_study_has_the_last_episode(tmp_path: Path) -> None:
     (job, *_) = grid.read(write_file(tmp_path, FILE.replace("steps = 900", "steps = 150")))
     said: list[dict[str, Any]] = []
@@ -105,6 +106,7 @@ def test_the_last_report_of_a_study_has_the_last_episode(tmp_path: Path) -> None
     assert f'"reward": {last["reward"]!r}'[:16] in summary
 
 
+@pytest.mark.slow
 def test_the_checkpoint_interval_of_a_study_is_a_setting(tmp_path: Path) -> None:
     text = FILE.replace("steps = 900", "steps = 150\ncheckpoint_every = 40")
     (job, *_) = grid.read(write_file(tmp_path, text))
@@ -128,6 +130,7 @@ def test_the_advice_for_vector_environments_works() -> None:
     adapt(envs.envs[0]).reset(seed=0)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_films_skip_scenes_that_end_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -102,6 +102,7 @@ def test_the_policy_names_the_scripts_of_the_page(hostile: Study, tmp_path: Path
         assert f"'sha256-{digest}'" in policy
 
 
+@pytest.mark.slow
 def test_an_id_with_a_slash_has_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "plotly_script", lambda: "")
     study = write_measured_study(tmp_path / "study")
