@@ -578,6 +578,7 @@ class CSC(Agent):
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
+        conservative_weight_in: or share of Bellman's gradient (default "loss")
         conservative_gradient: equal in expectation (default "sampled")
         conservative_share: share of the states used, drawn by caution; paper: 1 (default 0.5)
         push_data: push the data's own value down as well; paper: True (default False)
@@ -651,6 +652,7 @@ class CSC(Agent):
         multiplier_max: float = 1.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
+        conservative_weight_in: Literal["loss", "gradient"] = "loss",
         conservative_gradient: Literal["sampled", "exact"] = "sampled",
         conservative_share: float = 0.5,
         push_data: bool = False,
@@ -734,6 +736,7 @@ class USCNR(Agent):
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
+        conservative_weight_in: or share of Bellman's gradient (default "loss")
         conservative_gradient: equal in expectation (default "sampled")
         conservative_share: share of the states used, drawn by caution; paper: 1 (default 0.5)
         push_data: push the data's own value down as well; paper: True (default False)
@@ -747,6 +750,8 @@ class USCNR(Agent):
         curvature_decay: decay of the running curvature, per update (default 0.999)
         curvature_every: updates between two batches added to the curvature (default 4)
         curvature_refresh: updates between two factorisations of the curvature (default 50)
+        caution_from: what caution follows; others show what u is worth (default "influence")
+        caution_indicator: double the caution where Q_C is above the batch's mean (default True)
         tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
         tolerance_in: what is left of the limit; paper: cost (default "budget")
         tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
@@ -814,6 +819,7 @@ class USCNR(Agent):
         multiplier_max: float = 1.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
+        conservative_weight_in: Literal["loss", "gradient"] = "loss",
         conservative_gradient: Literal["sampled", "exact"] = "sampled",
         conservative_share: float = 0.5,
         push_data: bool = False,
@@ -827,6 +833,8 @@ class USCNR(Agent):
         curvature_decay: float = 0.999,
         curvature_every: int = 4,
         curvature_refresh: int = 50,
+        caution_from: Literal["influence", "spread", "error", "chance"] = "influence",
+        caution_indicator: bool = True,
         tolerance: float = 1.0,
         tolerance_in: Literal["budget", "cost"] = "budget",
         tolerance_least: float = 0.1,
@@ -904,6 +912,7 @@ class USC(Agent):
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
+        conservative_weight_in: or share of Bellman's gradient (default "loss")
         conservative_gradient: equal in expectation (default "sampled")
         conservative_share: share of the states used, drawn by caution; paper: 1 (default 0.5)
         push_data: push the data's own value down as well; paper: True (default False)
@@ -917,6 +926,8 @@ class USC(Agent):
         curvature_decay: decay of the running curvature, per update (default 0.999)
         curvature_every: updates between two batches added to the curvature (default 4)
         curvature_refresh: updates between two factorisations of the curvature (default 50)
+        caution_from: what caution follows; others show what u is worth (default "influence")
+        caution_indicator: double the caution where Q_C is above the batch's mean (default True)
         refine_target: of neighbours; paper: cost (default "n-step")
         refine_own: weight of the sample's own value beside its neighbours'; paper: 0 (default 0.5)
         refine_top: number of samples refined, n (default 8)
@@ -996,6 +1007,7 @@ class USC(Agent):
         multiplier_max: float = 1.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
+        conservative_weight_in: Literal["loss", "gradient"] = "loss",
         conservative_gradient: Literal["sampled", "exact"] = "sampled",
         conservative_share: float = 0.5,
         push_data: bool = False,
@@ -1009,6 +1021,8 @@ class USC(Agent):
         curvature_decay: float = 0.999,
         curvature_every: int = 4,
         curvature_refresh: int = 50,
+        caution_from: Literal["influence", "spread", "error", "chance"] = "influence",
+        caution_indicator: bool = True,
         refine_target: Literal["n-step", "bellman", "cost"] = "n-step",
         refine_own: float = 0.5,
         refine_top: int = 8,

@@ -359,7 +359,7 @@ def test_eq_4_and_6_are_adam_steps(rng):
         rest = (obs, action, targets, None, None)
         slope = jax.grad(safety_critic.safety_loss, has_aux=True)
         safety_slope, _ = slope(state.safety, *rest, state.cost_bound, config)
-        safety, safety_opt, _ = safety_critic.safety_step(state, *rest, config)
+        safety, safety_opt, _, _ = safety_critic.safety_step(state, *rest, config)
         actor, actor_opt, _ = safety_critic.actor_step(
             state, state.reward, state.safety, obs, obs, config
         )

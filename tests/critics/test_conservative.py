@@ -287,3 +287,46 @@ def test_mu_and_sigma_carry_no_gradient():
     scale = jit(jax.jacobian(lambda q: jnp.stack(conservative.batch_scale(q, 0.01))))
     moved = scale(np.array([0.1, 0.4, 0.3]))
     np.testing.assert_array_equal(moved, 0.0)
+
+
+def test_the_term_has_the_share_of_the_bellman_gradient_that_is_set():
+    combine = jit(partial(conservative.combine, share=0.5))
+    one, other = jnp.array([3.0, 4.0], jnp.float32), jnp.array([0.0, 2e-3], jnp.float32)
+    total, norms, share = combine(one, other, jnp.zeros(2, jnp.float32))
+    np.testing.assert_allclose(norms, [5.0, 2e-3], rtol=1e-6)
+    np.testing.assert_allclose(total, [3.0, 4.0 + 2.5], rtol=1e-6)
+    np.testing.assert_allclose(share, 0.5, rtol=1e-6)
+    # a hundred times the usual gradient still has no more than the share
+    _, _, share = combine(one, 100 * other, norms)
+    np.testing.assert_allclose(share, 0.5, rtol=1e-6)
+    # a tenth of the usual gradient has about a tenth of it
+    _, _, share = combine(one, 0.1 * other, norms)
+    np.testing.assert_allclose(share, 0.05, rtol=0.02)
+    # none at all adds nothing, now and from the start
+    for start in (norms, jnp.zeros(2, jnp.float32)):
+        total, _, share = combine(one, 0.0 * other, start)
+        np.testing.assert_array_equal(total, one)
+        assert float(share) == 0.0
+
+
+@pytest.mark.parametrize("gradient", ["sampled", "exact"])
+def test_a_weight_in_gradients_does_not_depend_on_the_size_of_the_loss(gradient):
+    """Two ways to the same step: a share of the gradient, and the weight in the loss it means."""
+    changes = {"hidden": (8,), "conservative_gradient": gradient}
+    by_share = settings(conservative_weight=0.3, conservative_weight_in="gradient", **changes)
+    spec = EnvSpec(STATES, 1, cost_max=COST_MAX)
+    state = safety_critic.init(jax.random.key(0), spec, by_share)
+    batch = draw(jax.random.key(4), 64)
+
+    @partial(jit, static_argnames="config")
+    def step(state, config):
+        obs = critic_inputs(state, batch.obs, config)
+        return safety_critic.update_safety(state, batch, obs, config)
+
+    new, metrics = step(state, by_share)
+    np.testing.assert_allclose(metrics["safety/conservative_share"], 0.3, rtol=1e-5)
+    weight = 0.3 * float(new.norms[0] / new.norms[1])
+    plain = settings(conservative_weight=weight, **changes)
+    same, _ = step(state._replace(norms=None), plain)
+    for a, b in zip(jax.tree.leaves(new.safety), jax.tree.leaves(same.safety), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-6)

@@ -233,3 +233,23 @@ def test_replay_reference_survives_dead_features_and_refreshes_at_intervals():
     np.testing.assert_array_equal(kept.whitener, curvature_of(growing[:1], refresh=3).whitener)
     renewed = curvature_of(growing, refresh=3)
     assert not np.array_equal(renewed.whitener, kept.whitener)
+
+
+def test_caution_without_the_indicator():
+    u, q = np.array([0.1, 0.9]), np.array([0.0, 1.0])
+    np.testing.assert_allclose(influence.caution(u, q, indicator=False), np.log1p(u), rtol=1e-6)
+    np.testing.assert_allclose(influence.caution(u, q), np.log1p(u) * [1, 2], rtol=1e-6)
+
+
+def test_what_may_stand_in_the_place_of_u():
+    q = np.array([[0.0, 1.0, 5.0], [0.0, 3.0, 5.0]])
+    targets, chance = np.array([0.0, 2.0, 8.0]), np.array([0.2, 0.4, 0.6])
+    spread, error, drawn = (
+        np.asarray(influence.other_doubt(q, targets, chance, source))
+        for source in ("spread", "error", "chance")
+    )
+    np.testing.assert_allclose(spread, [0.0, 0.75, 0.0])  # three times its mean
+    np.testing.assert_allclose(error, [0.0, 0.0, 0.75])
+    np.testing.assert_array_equal(drawn, chance)
+    nothing = influence.other_doubt(0.0 * q, 0.0 * targets, chance, "error")
+    np.testing.assert_array_equal(nothing, 0.0)

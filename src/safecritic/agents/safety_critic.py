@@ -130,6 +130,7 @@ class SafetyCriticState(NamedTuple):
     multiplier: jax.Array
     past: Constraint
     curvature: tuple[Curvature, ...] | None  # of each member, only for the reference "replay"
+    norms: jax.Array | None  # (2,) of the gradients of Eq. 3's terms, only for a weight in them
     cost_bound: jax.Array  # c_max / (1 - gamma), or NO_BOUND
     scaler: Scaler
     units: Units
@@ -269,7 +270,8 @@ def safety_loss(
             q, margin = alternatives_margin(*batch)
         else:
             q, margin = estimators.alternatives_margin(*batch, passes)
-        weight = config.conservative.conservative_weight
+        by_gradient = config.conservative.conservative_weight_in == "gradient"
+        weight = 1.0 if by_gradient else config.conservative.conservative_weight
         value, metrics = conservative.loss(q, targets, alternatives.caution, margin, weight)
         metrics["safety/margin"] = margin.mean()
     joint = aggregate_q(q, config)
@@ -289,13 +291,28 @@ def safety_step(
     alternatives: Alternatives | None,
     passes: Passes | None,
     config: SafetyCriticSettings,
-) -> tuple[Members, Any, Metrics]:
+) -> tuple[Members, Any, jax.Array | None, Metrics]:
     """Eq. 4: one step of Adam on the safety critic's loss."""
-    gradient, metrics = jax.grad(safety_loss, has_aux=True)(
-        state.safety, critic_obs, action, targets, alternatives, passes, state.cost_bound, config
-    )
+    batch = (critic_obs, action, targets, alternatives, passes, state.cost_bound, config)
+    part, norms = config.conservative, state.norms
+    if part is None or norms is None or alternatives is None:
+        gradient, metrics = jax.grad(safety_loss, has_aux=True)(state.safety, *batch)
+    else:
+
+        def term(name: str) -> tuple[Members, Metrics]:
+            def value(members: Members) -> tuple[jax.Array, Metrics]:
+                metrics = safety_loss(members, *batch)[1]
+                return metrics[name], metrics
+
+            return jax.grad(value, has_aux=True)(state.safety)
+
+        bellman_gradient, metrics = term("safety/bellman_loss")
+        gradient, _ = term("safety/conservative_loss")
+        share = part.conservative_weight
+        gradient, norms, taken = conservative.combine(bellman_gradient, gradient, norms, share)
+        metrics["safety/conservative_share"] = taken
     safety, opt = networks.adam_step(state.safety, gradient, state.safety_opt, config.safety_lr)
-    return safety, opt, metrics
+    return safety, opt, norms, metrics
 
 
 class SafetyTerms(NamedTuple):
@@ -314,6 +331,7 @@ class SafetyUpdate(NamedTuple):
     safety: Members
     safety_opt: Any
     curvature: tuple[Curvature, ...] | None
+    norms: jax.Array | None
     rank: jax.Array | None  # (B,), None if the method has no influence
     key: jax.Array
 
@@ -328,11 +346,17 @@ def safety_terms(
     passes = None
     if config.conservative is not None or config.influence is not None:
         passes = forward_members(state.safety, critic_obs, batch.action)
+    targets = batch_targets(state, batch, state.cost_bound, config)
     uncertain = None
     caution = jnp.ones(len(critic_obs), jnp.float32)
     if config.influence is not None and passes is not None:
         uncertain = batch_influence(state, critic_obs, batch.action, passes, config, learn=True)
-        caution = influence.caution(uncertain.u, uncertain.q)
+        doubt = uncertain.u
+        if config.influence.caution_from != "influence":
+            members = regression_q(raw_values(passes), state.cost_bound, config)
+            chance = draws.uniform(jax.random.fold_in(key_draw, 1), (len(critic_obs),))
+            doubt = influence.other_doubt(members, targets, chance, config.influence.caution_from)
+        caution = influence.caution(doubt, uncertain.q, config.influence.caution_indicator)
         low, high = jnp.quantile(uncertain.u, jnp.array([0.05, 0.95], jnp.float32))
         metrics |= {
             "influence/mean": uncertain.u.mean(),
@@ -348,7 +372,6 @@ def safety_terms(
             policy_action = networks.actor(state.actor, actor_inputs(state, batch.obs, config))
         alternatives = sample_alternatives(key_actions, key_draw, policy_action, caution, config)
 
-    targets = batch_targets(state, batch, state.cost_bound, config)
     return SafetyTerms(targets, alternatives, passes, uncertain, key), metrics
 
 
@@ -357,13 +380,13 @@ def update_safety(
 ) -> tuple[SafetyUpdate, Metrics]:
     """Algorithm 1, lines 13-19: influence, caution and one step of the safety critic."""
     terms, metrics = safety_terms(state, batch, critic_obs, config)
-    safety, opt, step_metrics = safety_step(
+    safety, opt, norms, step_metrics = safety_step(
         state, critic_obs, batch.action, terms.targets, terms.alternatives, terms.passes, config
     )
     curvature, rank = state.curvature, None
     if terms.influence is not None:
         curvature, rank = terms.influence.curvature, terms.influence.rank
-    return SafetyUpdate(safety, opt, curvature, rank, terms.key), metrics | step_metrics
+    return SafetyUpdate(safety, opt, curvature, norms, rank, terms.key), metrics | step_metrics
 
 
 # Eq. 5 and 6: the actor
@@ -555,6 +578,7 @@ def update(
         reward_opt=reward_opt,
         safety_opt=new.safety_opt,
         curvature=new.curvature,
+        norms=new.norms,
         cost_bound=task_bound,
         key=new.key,
     )
@@ -636,6 +660,9 @@ def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticSettings) -> SafetyC
     if config.influence is not None and config.influence.reference == "replay":
         width = config.hidden[-1]
         curvature = tuple(influence.curvature_init(width) for _ in range(config.safety_critics))
+    part, norms = config.conservative, None
+    if part is not None and part.conservative_weight_in == "gradient":
+        norms = jnp.zeros(2, jnp.float32)
     # Copies: a buffer may not be handed over twice to a compiled step that reuses it.
     return SafetyCriticState(
         actor=actor,
@@ -650,6 +677,7 @@ def init(key: jax.Array, spec: EnvSpec, config: SafetyCriticSettings) -> SafetyC
         multiplier=jnp.asarray(config.multiplier_init, jnp.float32),
         past=constraint_init(),
         curvature=curvature,
+        norms=norms,
         cost_bound=jnp.asarray(bound, jnp.float32),
         scaler=scaling.scaler_init(spec, config),
         units=scaling.units_init(),

@@ -29,6 +29,10 @@ from safecritic.agents.settings import (
 )
 from safecritic.critics import bellman
 from safecritic.fast import draws
+from safecritic.networks import Tree, length
+
+NORM_DECAY = 0.99  # of the running norms, per update
+TINY = 1e-12
 
 Form = Literal["band", "hinge", "mirrored", "flipped", "printed"]
 
@@ -41,6 +45,7 @@ class Conservative(Part):
 
     conservative_form: Form = "band"  # form of the margin; paper: printed
     conservative_weight: float = 5e-3  # weight of the term; paper: 1e-3, reading its alpha as this
+    conservative_weight_in: Literal["loss", "gradient"] = "loss"  # or share of Bellman's gradient
     conservative_gradient: Literal["sampled", "exact"] = "sampled"  # equal in expectation
     conservative_share: float = 0.5  # share of the states used, drawn by caution; paper: 1
     push_data: bool = False  # push the data's own value down as well; paper: True
@@ -94,6 +99,21 @@ def margin(z_data: jax.Array, z_alt: jax.Array, form: str, z_top: jax.Array) -> 
     if form == "hinge":
         return hinge
     return hinge + jax.nn.relu(_log_mean_exp(z_alt) - z_top)
+
+
+def combine(
+    bellman_gradient: Tree, gradient: Tree, norms: jax.Array, share: float
+) -> tuple[Tree, jax.Array, jax.Array]:
+    """Return Eq. 3's gradient with its second term at a set share of the first, norms and share.
+
+    `norms` (2,) are running means of the norms of both, 0 before the first update. A batch whose
+    margins ask for more than usual gets no more than the share.
+    """
+    now = jnp.stack([length(bellman_gradient), length(gradient)])
+    norms = jnp.where(norms > 0, NORM_DECAY * norms + (1.0 - NORM_DECAY) * now, now)
+    weight = share * norms[0] / jnp.maximum(jnp.maximum(norms[1], now[1]), TINY)
+    total = jax.tree.map(lambda a, b: a + weight * b, bellman_gradient, gradient)
+    return total, norms, weight * now[1] / jnp.maximum(now[0], TINY)
 
 
 def loss(

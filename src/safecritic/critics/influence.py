@@ -25,6 +25,8 @@ from safecritic.agents.settings import Part, require, require_positive
 from safecritic.fast.products import times_transposed
 from safecritic.networks import Members, Params
 
+Doubt = Literal["influence", "spread", "error", "chance"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Influence(Part):
@@ -38,6 +40,8 @@ class Influence(Part):
     curvature_decay: float = 0.999  # decay of the running curvature, per update
     curvature_every: int = 4  # updates between two batches added to the curvature
     curvature_refresh: int = 50  # updates between two factorisations of the curvature
+    caution_from: Doubt = "influence"  # what caution follows; others show what u is worth
+    caution_indicator: bool = True  # double the caution where Q_C is above the batch's mean
 
     def check(self) -> None:
         super().check()
@@ -198,7 +202,20 @@ def curvature_influence(curvature: Curvature, gradients: jax.Array) -> jax.Array
     return outside / (1.0 + outside)
 
 
-def caution(u: jax.Array, q: jax.Array) -> jax.Array:
+def caution(u: jax.Array, q: jax.Array, indicator: bool = True) -> jax.Array:
     """Eq. 2: log(1 + u) (1 + [Q_C above the batch mean]), no gradient through it."""
     u, q = jax.lax.stop_gradient((u, q))
-    return jnp.log1p(u) * (1.0 + (q > q.mean()))
+    return jnp.log1p(u) * (1.0 + (q > q.mean())) if indicator else jnp.log1p(u)
+
+
+def other_doubt(q: jax.Array, targets: jax.Array, chance: jax.Array, source: str) -> jax.Array:
+    """Return what may stand in the place of u, (B,) in [0, 1), to show what u is worth.
+
+    `q` (members, B) and `targets` (B,): the spread of the members or the error of their mean, each
+    relative to its mean over the batch as x / (1 + x); or `chance`, which knows nothing.
+    """
+    if source == "chance":
+        return chance
+    x = q.std(axis=0) if source == "spread" else jnp.abs(q.mean(axis=0) - targets)
+    x = jax.lax.stop_gradient(x / jnp.maximum(x.mean(), LEAST_RIDGE))
+    return x / (1.0 + x)

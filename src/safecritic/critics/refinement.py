@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from safecritic.agents.settings import Part, require_not_negative, require_positive, require_share
-from safecritic.networks import Tree
+from safecritic.networks import Tree, length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +89,7 @@ def step(params: Tree, gradient: Tree, lr: float, longest: float) -> tuple[Tree,
     """
     factor, cut = jnp.asarray(lr, jnp.float32), jnp.zeros((), jnp.float32)
     if longest > 0:
-        # rows summed by a product: XLA's sum over all is slower on CPU
-        squares = [jnp.atleast_2d(g * g) for g in jax.tree.leaves(gradient)]
-        length = jnp.sqrt(sum((g @ jnp.ones_like(g[0])).sum() for g in squares))
-        factor *= jnp.minimum(1.0, longest / jnp.maximum(length, 1e-12))
-        cut = (length > longest).astype(jnp.float32)
+        size = length(gradient)
+        factor *= jnp.minimum(1.0, longest / jnp.maximum(size, 1e-12))
+        cut = (size > longest).astype(jnp.float32)
     return jax.tree.map(lambda p, g: p - factor * g, params, gradient), cut

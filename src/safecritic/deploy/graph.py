@@ -77,14 +77,9 @@ class Builder:
         """Return a layer's sums with its bias, normalised if it has a gain."""
         sums = self.add("Add", sums, self.constant(layer["b"]))
         if "g" in layer:
-            mean = self.add("ReduceMean", sums, axes=[-1], keepdims=1)
-            sums = self.add("Sub", sums, mean)
-            square = self.add("Mul", sums, sums)
-            var = self.add("ReduceMean", square, axes=[-1], keepdims=1)
-            spread = self.add("Sqrt", self.add("Add", var, self.constant(NORM_EPSILON)))
-            sums = self.add("Div", sums, spread)
-            sums = self.add("Mul", sums, self.constant(layer["g"]))
-            sums = self.add("Add", sums, self.constant(layer["o"]))
+            gain, offset = self.constant(layer["g"]), self.constant(layer["o"])
+            epsilon = float(NORM_EPSILON)
+            sums = self.add("LayerNormalization", sums, gain, offset, axis=-1, epsilon=epsilon)
         return sums
 
     def critic(self, layers: list[dict[str, np.ndarray]], sums: str) -> tuple[str, str]:

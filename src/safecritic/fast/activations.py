@@ -61,39 +61,37 @@ def raw_values(passes: tuple[Activations, ...]) -> jax.Array:
     return jnp.stack([one.raw for one in passes])
 
 
-Rows = tuple[jax.Array, ...]
 Passes = tuple[Activations, ...]
 
 
 @jax.custom_vjp
-def value_from_activations(params: Params, inputs: Rows, passes: Passes) -> Rows:
-    """Return raw values (n,) of each of several inputs (n, in), with their gradient by `params`.
+def value_from_activations(params: Params, inputs: jax.Array, one: Activations) -> jax.Array:
+    """Return raw values (n,) of inputs (n, in), with their gradient by `params`.
 
-    They are known from `passes`, one of each input: there is no second pass, and the inputs get no
-    gradient.
+    They are known from the pass `one`: there is no second one, and the inputs get no gradient.
     """
-    return tuple(one.raw for one in passes)
+    return one.raw
 
 
 def _forward(
-    params: Params, inputs: Rows, passes: Passes
-) -> tuple[Rows, tuple[Params, Rows, Passes]]:
-    return value_from_activations(params, inputs, passes), (params, inputs, passes)
+    params: Params, inputs: jax.Array, one: Activations
+) -> tuple[jax.Array, tuple[Params, jax.Array, Activations]]:
+    return one.raw, (params, inputs, one)
 
 
-def _backward(seen: tuple[Params, Rows, Passes], d: Rows) -> tuple[Params, None, None]:
-    params, inputs, passes = seen
-    slopes = [each[:, None] for each in d]
+def _backward(
+    seen: tuple[Params, jax.Array, Activations], d: jax.Array
+) -> tuple[Params, None, None]:
+    params, inputs, one = seen
+    slope = d[:, None]
     gradients: list[dict[str, jax.Array]] = []
     for number in range(len(params) - 1, -1, -1):
-        rows = [one.hidden[number - 1] for one in passes] if number else inputs
-        pairs = list(zip(rows, slopes, strict=True))
+        x = one.hidden[number - 1] if number else inputs
         # One column: as a row it needs no transposed copy of x.
-        w = [(d.T @ x).T if d.shape[1] == 1 else x.T @ d for x, d in pairs]
-        b = [d.sum(axis=0) for d in slopes]
-        gradients.append({"w": sum(w[1:], w[0]), "b": sum(b[1:], b[0])})
+        w = (slope.T @ x).T if slope.shape[1] == 1 else x.T @ slope
+        gradients.append({"w": w, "b": slope.sum(axis=0)})
         if number:
-            slopes = [times_transposed(d, params[number]["w"]) * (x > 0) for x, d in pairs]
+            slope = times_transposed(slope, params[number]["w"]) * (x > 0)
     return tuple(reversed(gradients)), None, None
 
 

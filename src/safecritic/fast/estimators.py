@@ -106,10 +106,9 @@ def alternatives_margin(
     each = jnp.arange(len(alternatives.states))
     values, drawn_values = [], []
     for params, one, other, place in zip(members, passes, others, drawn.place, strict=True):
-        inputs = (join(obs, action), join(state_obs, alternatives.actions[each, place]))
-        value, drawn_value = value_from_activations(params, inputs, (one, other.at(place)))
-        values.append(value)
-        drawn_values.append(drawn_value)
+        values.append(value_from_activations(params, join(obs, action), one))
+        tried = join(state_obs, alternatives.actions[each, place])
+        drawn_values.append(value_from_activations(params, tried, other.at(place)))
     q = regression_q(jnp.stack(values), bound, config)
     z_drawn = standardised(regression_q(jnp.stack(drawn_values), bound, config))
     return q, sampled_margin(data_z(q), z_alt, z_drawn, drawn.slope, form, z_top)

@@ -11,6 +11,7 @@ import numpy as np
 
 NORM_EPSILON = np.float32(1e-5)  # of a normalised layer
 LARGEST_EXPONENT = np.float32(80.0)
+ZERO = np.float32(0.0)
 
 Array = np.ndarray
 Layers = list[dict[str, Array]]
@@ -88,6 +89,9 @@ class Network:
             size = w.shape[1]
             layers.append({"w": w, "b": self._array(f"{name}/{at}/b", (size,))})
             if f"{name}/{at}/g" in self.arrays:
+                # the mean of the sums is taken out of the weights, once
+                b = layers[-1]["b"]
+                layers[-1] = {"w": w - w.mean(axis=1, keepdims=True), "b": b - b.mean()}
                 layers[-1]["g"] = self._array(f"{name}/{at}/g", (size,))
                 layers[-1]["o"] = self._array(f"{name}/{at}/o", (size,))
         if not layers:
@@ -146,7 +150,7 @@ class Network:
         if kind == "linear":
             return z
         if kind == "clipped":
-            return relu(z)
+            return np.maximum(z, ZERO)
         positive = cast(Array, np.logaddexp(np.float32(0.0), k * z) / k)
         if kind == "softplus":
             return positive
@@ -259,9 +263,14 @@ class Network:
         if around:
             others = np.clip(action[:, None, :] + self.candidates, -1.0, 1.0)
 
-        def tried(layers: Layers, first: Array) -> tuple[Array, Array]:
+        def tried(layers: Layers, first: Array, last: Array | None = None) -> tuple[Array, Array]:
             share = others @ layers[0]["done"] if around else layers[0]["tried"]
-            return critic(layers, first[:, None, :] + share)
+            number = share.shape[-2]
+            sums = np.empty((len(x), number + (last is not None), share.shape[-1]), np.float32)
+            np.add(first[:, None, :], share, out=sums[:, :number])
+            if last is not None:
+                np.add(first, last, out=sums[:, -1])
+            return critic(layers, sums)
 
         passes = [tried(layers, f) for layers, f in zip(self.safety, firsts, strict=True)]
         raw, hidden = [z for z, _ in passes], [h for _, h in passes]
@@ -272,14 +281,15 @@ class Network:
             helps = q_others[each, best] < q
         else:
             assert self.reward is not None
+            # one pass, with the proposed action in the last place
             first = x @ self.reward[0]["seen"]
-            q_reward, _ = tried(self.reward, first)
+            q_all, _ = tried(self.reward, first, action @ self.reward[0]["done"])
+            q_reward, own = q_all[:, :-1], q_all[:, -1]
             within = q_others <= tolerance[:, None]
             helps = np.asarray(within.any(axis=-1))
             worth = np.where(within, q_reward, -np.inf)
             if not helps.all():
                 worth = np.where(helps[:, None], worth, q_reward - self.price * q_others)
-                own, _ = critic(self.reward, first + action @ self.reward[0]["done"])
                 helps = helps | (worth.max(axis=-1) > own - self.price * q)
             best = np.argmax(worth, axis=-1)
         return best, others, q_others, raw, hidden, helps
@@ -308,16 +318,18 @@ def raised(closeness: Array, power: float) -> Array:
 
 
 def relu(x: Array) -> Array:
-    return cast(Array, np.maximum(x, np.float32(0.0)))
+    """Return what is above 0 of an array that nobody else needs any more."""
+    return np.maximum(x, ZERO, out=x)
 
 
 def shift(sums: Array, layer: dict[str, Array]) -> Array:
-    """Return a layer's sums with its bias, normalised if it has a gain."""
+    """Return a layer's sums with its bias, normalised if it has a gain; their mean is 0 then."""
     sums = sums + layer["b"]
     if "g" in layer:
-        sums = sums - sums.mean(axis=-1, keepdims=True)
-        var = (sums * sums).mean(axis=-1, keepdims=True)
-        sums = sums / np.sqrt(var + NORM_EPSILON) * layer["g"] + layer["o"]
+        var = np.einsum("...i,...i->...", sums, sums) / np.float32(sums.shape[-1])
+        sums /= np.sqrt(var + NORM_EPSILON)[..., None]
+        sums *= layer["g"]
+        sums += layer["o"]
     return cast(Array, sums)
 
 
@@ -325,9 +337,9 @@ def critic(layers: Layers, sums: Array) -> tuple[Array, Array]:
     """Return raw values (...,) and the last hidden layer (..., H) from the first layer's sums."""
     if len(layers) == 1:
         raise ValueError("a critic without a hidden layer")
-    hidden = relu(shift(sums, layers[0]))
+    rows, shape = sums.reshape(-1, sums.shape[-1]), sums.shape[:-1]
+    hidden = relu(shift(rows, layers[0]))
     for layer in layers[1:-1]:
-        hidden = relu(shift(hidden.reshape(-1, hidden.shape[-1]) @ layer["w"], layer).reshape(
-            *hidden.shape[:-1], -1
-        ))  # fmt: skip
-    return hidden @ layers[-1]["w"][:, 0] + layers[-1]["b"][0], hidden
+        hidden = relu(shift(hidden @ layer["w"], layer))
+    out = hidden @ layers[-1]["w"][:, 0] + layers[-1]["b"][0]
+    return out.reshape(shape), hidden.reshape(*shape, -1)
