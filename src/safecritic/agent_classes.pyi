@@ -929,7 +929,7 @@ class USC(Agent):
         caution_from: what caution follows; others show what u is worth (default "influence")
         caution_indicator: double the caution where Q_C is above the batch's mean (default True)
         refine_target: of neighbours; paper: cost (default "n-step")
-        refine_own: weight of the sample's own value beside its neighbours'; paper: 0 (default 0.5)
+        refine_own: weight of the sample's own target beside its neighbours'; paper: 0 (default 0.5)
         refine_top: number of samples refined, n (default 8)
         refine_neighbours: number of neighbours of each sample, K (default 5)
         refine_lr: step size of Eq. 10 (default 0.001)

@@ -161,7 +161,13 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
     obs = np.asarray(batch.obs)
     refine = jit(safety_critic.refine, static_argnames="config")
     safety, metrics = refine(
-        agent, agent.safety, batch, obs, rank, jnp.float32(COST_SIZE), config=config
+        agent,
+        agent.safety,
+        batch._replace(cost=batch.cost / COST_SIZE),  # as an update has it
+        obs,
+        rank,
+        jnp.float32(COST_SIZE),
+        config=config,
     )
 
     top = np.argsort(-rank)[:4]
@@ -170,30 +176,30 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
         batch.neighbours, np.asarray(batch.index)[top], store, config=config
     )
     found, store = jax.device_get((found, store))
-    rows = np.concatenate([found.rows, np.asarray(batch.index)[top][:, None]], axis=1)
-    steps = config.safety_n_step if target == "n-step" else 1
-    assert target != "n-step" or steps > 1
-    known = np.zeros(rows.shape)
+    assert config.safety_n_step > 1
 
     @jit
     def q_ahead(obs):
         action = networks.actor(agent.target_actor, obs)
         return cost_critic.q_cost(agent.target_safety, obs, action, agent.cost_bound, config)
 
-    for n, k in np.ndindex(known.shape):
-        row, discount = int(rows[n, k]), 1.0
-        for step in range(steps):
-            known[n, k] += discount * store.cost[row + step] / COST_SIZE
+    def value(row, kind):
+        total, discount = 0.0, 1.0
+        for step in range(config.safety_n_step if kind == "n-step" else 1):
+            total += discount * store.cost[row + step] / COST_SIZE
             discount *= config.gamma
             last = row + step
             if store.terminated[last] or store.truncated[last] or last + 1 == store.size:
                 break
-        if target != "cost" and not store.terminated[last]:
+        if kind != "cost" and not store.terminated[last]:
             (q,) = q_ahead(store.next_obs[last][None])
-            known[n, k] += discount * float(q)
-    known = known.astype(np.float32)
-    others = np.asarray(interpolate(known[:, :-1], found.distance, found.valid))
-    wanted = 0.25 * known[:, -1] + 0.75 * others
+            total += discount * float(q)
+        return total
+
+    known = np.vectorize(lambda row: value(row, target), [np.float32])(found.rows)
+    others = np.asarray(interpolate(known, found.distance, found.valid))
+    own = np.array([value(row, "n-step") for row in np.asarray(batch.index)[top]])
+    wanted = (0.25 * own + 0.75 * others).astype(np.float32)
     np.testing.assert_allclose(metrics["refine/target_mean"], wanted.mean(), rtol=1e-5)
 
     def loss(params):

@@ -487,8 +487,7 @@ def refinement_targets(
         part,
     )
 
-    # The sample's own row behind those of its neighbours.
-    rows = jnp.concatenate([neighbours.rows, batch.index[top][:, None]], axis=-1)
+    rows = neighbours.rows
     steps = config.safety_n_step if part.refine_target == "n-step" else 1
     store = batch.neighbours.store
     ahead = replay.n_step(store, rows.ravel(), store.cost, steps, config.gamma)
@@ -505,8 +504,10 @@ def refinement_targets(
     if part.refine_target != "cost":
         value = bootstrapped(value, ahead.discount, z_next, state.cost_bound, config)
     value = value.reshape(rows.shape)
-    others = refinement.interpolate(value[:, :-1], neighbours.distance, neighbours.valid)
-    target = part.refine_own * value[:, -1] + (1.0 - part.refine_own) * others
+    others = refinement.interpolate(value, neighbours.distance, neighbours.valid)
+    # the target of Eq. 3, which the same update has computed already
+    own = batch_targets(state, batch, state.cost_bound, config)[top]
+    target = part.refine_own * own + (1.0 - part.refine_own) * others
     valid = neighbours.valid.any(axis=-1).astype(jnp.float32)
     return Refined(top, q_old, target, valid, neighbours)
 

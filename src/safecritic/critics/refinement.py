@@ -17,7 +17,7 @@ class Refinement(Part):
     TITLE: ClassVar[str] = "refinement"
 
     refine_target: Literal["n-step", "bellman", "cost"] = "n-step"  # of neighbours; paper: cost
-    refine_own: float = 0.5  # weight of the sample's own value beside its neighbours'; paper: 0
+    refine_own: float = 0.5  # weight of the sample's own target beside its neighbours'; paper: 0
     refine_top: int = 8  # number of samples refined, n
     refine_neighbours: int = 5  # number of neighbours of each sample, K
     refine_lr: float = 1e-3  # step size of Eq. 10
