@@ -2,10 +2,12 @@
 
     safecritic study tasks.toml --out runs/tasks
     python benchmarks/tasks_table.py runs/tasks
+    python benchmarks/tasks_table.py results/tasks      # the runs behind the page
 
-Deployed columns are means over fresh episodes and then over seeds, with the 95% interval over the
-seeds; "within" counts the seeds whose mean deployed cost is at most the limit; cost over training
-is the mean over all training episodes, exploration included.
+Success, reward and cost are deployed: means over fresh episodes and then over seeds, with half the
+width of the 95% interval over the seeds. "of DDPG's" is the reward beside that of DDPG; "within"
+counts the seeds whose mean deployed cost is at most the limit; cost over training is the mean over
+all training episodes, exploration included.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import t
 
+from safecritic.methods import METHODS
 from safecritic.study import table as tables
+from safecritic.tasks.registry import TASKS
 
-HEADER = ("task", "limit", "steps", "method", "success %", "reward", "cost", "within")
+HEADER = ("task", "limit", "steps", "method", "success %", "reward", "of DDPG's", "cost", "within")
 HEADER += ("cost over training", "AUC", "Q_C / realised", "minutes")
 
 
@@ -32,9 +36,12 @@ def interval(values: np.ndarray, digits: int, scale: float = 1.0) -> str:
 
 
 def rows_of(table: tables.StudyTable) -> list[list[str]]:
+    """Return the cells of the table, tasks and methods in the order of the package."""
     rows = []
-    for task in table.tasks:
-        for method in table.methods:
+    for task in sorted(table.tasks, key=list(TASKS).index):
+        peers = table.of("ddpg", task)
+        best = np.mean([run.row["deployed_reward"] for run in peers]) if peers else np.nan
+        for method in sorted(table.methods, key=list(METHODS).index):
             runs = table.of(method, task)
             if not runs:
                 continue
@@ -42,6 +49,7 @@ def rows_of(table: tables.StudyTable) -> list[list[str]]:
             def column(name: str, runs: list[tables.Run] = runs) -> np.ndarray:
                 return np.array([run.row[name] for run in runs])
 
+            share = column("deployed_reward").mean() / best
             limit = runs[0].job.settings["cost_limit"]
             cost = column("deployed_cost")
             rows.append(
@@ -49,6 +57,7 @@ def rows_of(table: tables.StudyTable) -> list[list[str]]:
                     *(task, f"{limit:g}", f"{runs[0].job.steps:,}", method),
                     interval(column("deployed_success"), 1, 100.0),
                     interval(column("deployed_reward"), 2),
+                    f"{share:.0%}" if method != "ddpg" and np.isfinite(share) else "",
                     interval(cost, 2),
                     f"{int((cost <= limit).sum())} of {len(cost)}",
                     interval(column("cost"), 2),

@@ -1,14 +1,18 @@
-"""Writes the tables of the README that follow from the code: `python docs/tables.py`."""
+"""Writes the tables that follow from the code or the committed runs: `python docs/tables.py`."""
 
+import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import safecritic
 from safecritic import methods
+from safecritic.study import table as tables
 from safecritic.tasks import TASKS
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+RESULTS = ROOT / "docs" / "results" / "tasks.md"
 MARKED = re.compile(
     r"(<!-- (\w+) table: made by python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL
 )
@@ -42,6 +46,17 @@ def tasks_table() -> str:
     return markdown(("name", "what to do", "observation", "action", "cost", "budget"), rows)
 
 
+def results_table() -> str:
+    """Return what the runs in results/tasks came to, as benchmarks/tasks_table.py prints it."""
+    path = ROOT / "benchmarks" / "tasks_table.py"
+    spec = importlib.util.spec_from_file_location("tasks_table", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return markdown(module.HEADER, module.rows_of(tables.read(ROOT / "results" / "tasks")))
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     lines = [header, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
@@ -49,7 +64,8 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join([text[0], "|---" * len(header) + "|\n", *text[1:]])
 
 
-TABLES = {"methods": methods_table, "tasks": tasks_table}
+TABLES = {"methods": methods_table, "tasks": tasks_table, "results": results_table}
+PAGES = {README: {"methods", "tasks"}, RESULTS: {"results"}}  # and the tables of each
 
 
 def updated(text: str) -> str:
@@ -58,4 +74,5 @@ def updated(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(updated(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
