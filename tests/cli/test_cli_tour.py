@@ -3,10 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from helpers.commands import PATIENCE, assert_same_run, start
 from safecritic import cli
+
+HALVES = (slice(0, 200), slice(200, 400))
 
 
 @pytest.mark.slow
@@ -23,6 +27,14 @@ def test_a_tour_on_a_real_task(there: Path, capsys: pytest.CaptureFixture[str]) 
     assert_same_run(run, Path("whole"))
     assert cli.main(["show", str(run), "--episodes", "1", "--every", "100"]) == 0
     assert (run / "episode-0.gif").read_bytes()[:4] == b"GIF8"
+    pair = ["show", str(run), "--beside", "whole", "--map", "--format", "png", "--size", "200"]
+    assert cli.main(pair) == 0
+    with Image.open(run / "beside-0.png") as both:
+        left, right = (np.asarray(both.convert("RGB"))[:, part] for part in HALVES)
+    np.testing.assert_array_equal(left, right)  # the same policy in the same scene
+    assert cli.main(["train", "ddpg", "CarGoal2", "--steps", "200", "--out", "far", *flags]) == 0
+    assert cli.main(["show", str(run), "--beside", "far"]) == 2
+    assert "only runs of one task have the same scenes" in capsys.readouterr().err
     assert cli.main(["evaluate", str(run), "--episodes", "1"]) == 0
     text = capsys.readouterr().out
     assert "AUC of Q_C" in text

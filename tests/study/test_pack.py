@@ -161,6 +161,10 @@ def test_a_study_continues_in_a_packed_folder(whole: tuple[Path, Path], tmp_path
     waiting = Driver(out, grid.read_folder(out), 1).waiting
     assert [one.job.name for one in waiting] == [missing]
     kept = {path: path.read_bytes() for path in out.glob("runs/*/*")}
+    for config in out.glob("runs/*/config.json"):
+        command = json.loads(config.read_text())["command"]
+        assert command  # of the machine that ran it, without its folders
+        assert not any(os.path.isabs(word) for word in command)
     assert "4 of 4 runs are done" in finish(out, file)
     assert {path: path.read_bytes() for path in kept} == kept  # config.json too
     assert (out / "runs" / missing / "checkpoint").is_dir()

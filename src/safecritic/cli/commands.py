@@ -234,42 +234,87 @@ def certify(arguments: list[str]) -> int:
 def show(arguments: list[str]) -> int:
     """Film episodes of a trained policy from above and plot its learning curves."""
     chosen = options.parse(options.Show, "show", arguments)
-    from safecritic.api import Agent, make_again
     from safecritic.run.curves import draw_curves
 
     with explained():
-        agent = Agent.load(chosen.run, trust_env=chosen.trust_env, state=chosen.state)
+        first = _Filmed(chosen.run, chosen)
         if is_there(chosen.run / "episodes.csv"):
             print(draw_curves(chosen.run))
-        if agent.environment["id"] is not None:
-            agent._require_env("show")
-        else:
-            raise UsageError(
-                f"{chosen.run} was trained on an environment without an id, "
-                "which cannot be made again: film it in Python"
-            )
-        env, _ = make_again(agent.environment)
-        if not hasattr(env.unwrapped, "draw"):
-            raise UsageError(f"{agent.environment['task']} cannot be drawn: only curves were made")
-        from safecritic.tasks.drawing import record_episode
+        first.open()
+        others = [_Filmed(run, chosen) for run in chosen.beside]
+        for other in others:
+            other.open()
+            if other.task != first.task:
+                raise UsageError(
+                    f"{other.run} was trained on {other.task}, {chosen.run} on {first.task}: only "
+                    "runs of one task have the same scenes (--beside)"
+                )
+        films = [first, *others]
+        from safecritic.tasks.drawing import beside, save_animation, save_png
 
         seed = chosen.seed
         for number in range(chosen.episodes):
-            path = chosen.run / f"episode-{number}.{chosen.format}"
+            path = chosen.run / f"{'beside' if others else 'episode'}-{number}.{chosen.format}"
             refuse_special(path)
             for _ in range(SCENES):
-                if not _ends_at_once(env, agent.policy(seed=seed), seed):
+                if not _ends_at_once(first.env, first.agent.policy(seed=seed), seed):
                     break
                 print(f"the scene of seed {seed} ends at once: the next one is filmed instead")
                 seed += 1
-            record_episode(
-                *(env, agent.policy(seed=seed), path, seed),
-                every=chosen.every,
-                action_repeat=agent.config.action_repeat,
-            )
+            frames = beside([one.film(seed, titled=bool(others)) for one in films])
+            if chosen.format == "png":
+                save_png(frames[-1], path)
+            else:
+                real_time = first.env.metadata.get("render_fps", 25) / chosen.every
+                save_animation(frames, path, real_time)
             print(path)
             seed += 1
     return 0
+
+
+class _Filmed:
+    """A run that `show` films."""
+
+    def __init__(self, run: Path, chosen: options.Show):
+        from safecritic.api import Agent
+
+        self.run, self.chosen = run, chosen
+        self.agent = Agent.load(run, trust_env=chosen.trust_env, state=chosen.state)
+        self.task = self.agent.environment["task"]
+
+    def open(self) -> None:
+        """Make the environment, and the critic where its map is asked for."""
+        from safecritic.api import make_again
+        from safecritic.evaluation.cost_map import has_maps
+        from safecritic.evaluation.critic import Critic
+
+        if self.agent.environment["id"] is None:
+            raise UsageError(
+                f"{self.run} was trained on an environment without an id, "
+                "which cannot be made again: film it in Python"
+            )
+        self.agent._require_env("show")
+        self.env, _ = make_again(self.agent.environment)
+        if not hasattr(self.env.unwrapped, "draw"):
+            raise UsageError(f"{self.task} cannot be drawn: only curves were made")
+        if self.chosen.map and not has_maps(self.env):
+            raise UsageError(f"{self.task} has no map: only the car tasks have (--map)")
+        self.critic = Critic.of(self.agent) if self.chosen.map else None
+
+    def film(self, seed: int, titled: bool) -> list[Any]:
+        """Return the frames of an episode."""
+        from safecritic import methods
+        from safecritic.evaluation.cost_map import shade_of
+        from safecritic.tasks.drawing import record_episode
+
+        return record_episode(
+            *(self.env, self.agent.policy(seed=seed), None, seed),
+            every=self.chosen.every if self.chosen.format != "png" else 10**9,
+            size=self.chosen.size,
+            action_repeat=self.agent.config.action_repeat,
+            title=f"{methods.get(self.agent.method).title}   " if titled else "",
+            shade=None if self.critic is None else shade_of(self.critic),
+        )
 
 
 def _ends_at_once(env: Any, policy: Any, seed: int) -> bool:

@@ -40,6 +40,7 @@ FILE = arg(
     help="TOML file, or one that is shipped: quick.toml, tasks.toml, limits.toml, paper.toml",
 )
 STUDY = arg(metavar="STUDY", help="folder of the study")
+BESIDE = arg(metavar="RUN ...", help="other runs, filmed in the same scenes beside this one")
 FORMAT = arg(help="png is the last frame with the whole trail; mp4 needs imageio-ffmpeg")
 WANDB = optional("PROJECT", "project of Weights & Biases to log to as well; needs wandb")
 RAY = optional("ADDRESS", "run on the Ray cluster there, or `local`; needs ray")
@@ -168,6 +169,9 @@ class Show:
     seed: int = 10_000  # episode i starts from this seed + i
     format: Annotated[Literal["gif", "mp4", "png"], FORMAT] = "gif"
     every: int = 2  # draw every n-th step
+    size: int = 480  # width of the picture of one run, in pixels
+    beside: Annotated[tuple[Path, ...], BESIDE] = ()
+    map: bool = False  # on a car task, draw over the map of Q_C: what the critic expects to cost
     state: State = "checkpoint"
     trust_env: TrustEnv = False
 

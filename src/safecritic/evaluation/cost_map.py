@@ -14,6 +14,7 @@ critic predicts: the discounted cost that followed when the deployed policy was 
 episode for each cell.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,6 +101,23 @@ def predicted_map(critic: Any, env: Any, size: int, headings: tuple[float, ...])
         obs = observations(env, poses(env.arena.extent, size, heading)).astype(np.float32)
         sums += critic.q_cost(obs, critic.actions(obs))
     return (sums / len(headings)).reshape(size, size)
+
+
+def shade_of(critic: Any, size: int = 40) -> Callable[[Any], np.ndarray]:
+    """Return a function from a car task to its map in [0, 1]: Q_C at the car's own heading.
+
+    1 is what the first map has in its highest hundredth.
+    """
+    full: list[float] = []
+
+    def shade(task: Any) -> np.ndarray:
+        heading = float(np.arctan2(task._rotation[1, 0], task._rotation[0, 0]))
+        values = predicted_map(critic, task, size, (heading,))
+        if not full:
+            full.append(max(float(np.quantile(values, 0.99)), 1e-6))
+        return np.clip(values / full[0], 0.0, 1.0)
+
+    return shade
 
 
 def instant_map(env: Any, size: int, headings: tuple[float, ...]) -> np.ndarray:

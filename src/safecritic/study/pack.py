@@ -2,7 +2,7 @@
 
     OUT/study.json      the grid, as in the study
     OUT/runs/NAME/
-      config.json, measures.json, resources.json    as in the run
+      config.json, measures.json, resources.json    as in the run, absolute paths cut to names
       evaluation.json.gz, measures.safetensors.gz   the same, compressed
       episodes.csv.gz, updates.csv.gz               the columns that tables are made of; the cells
                                                     of the others are empty
@@ -110,7 +110,11 @@ def _contents(run: Path) -> dict[str, bytes]:
     training_seconds(run, cuts["updates"])
     contents = {}
     if files.is_there(run / "config.json"):
-        contents["config.json"] = files.json_bytes(read_config(run))
+        config = read_config(run)
+        if "command" in config:  # a copy is for others: no paths of this machine
+            words = [str(word) for word in config["command"]]
+            config |= {"command": [os.path.basename(x) if os.path.isabs(x) else x for x in words]}
+        contents["config.json"] = files.json_bytes(config)
     packed: dict[str, Any] = {}
     for name, columns in KEPT.items():
         data = _only(read_run_bytes(run / f"{name}.csv", cuts[name]), columns)

@@ -163,3 +163,12 @@ def test_drawing_does_not_touch_the_simulation(task):
     for action in np.random.default_rng(0).uniform(-1, 1, (5, *plain.action_space.shape)):
         watched.draw(trail=np.array([watched.position]), trail_cost=np.zeros(1))
         np.testing.assert_array_equal(watched.step(action)[0], plain.step(action)[0])
+
+
+def test_a_map_lies_under_the_scene_with_its_first_row_at_the_bottom():
+    values = np.zeros((4, 4))
+    values[0, 3] = 1.0  # below, to the right
+    frame = draw_scene(dataclasses.replace(EMPTY, shade=values))
+    assert near(pixel(frame, 1.15, -1.15), blend(RED, 0.6 * 255), 30)
+    for x, y in ((-1.15, -1.15), (1.15, 1.15), (-1.15, 1.15)):
+        assert near(pixel(frame, x, y), 255)

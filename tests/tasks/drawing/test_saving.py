@@ -13,6 +13,7 @@ from safecritic.tasks import TASKS, make
 from safecritic.tasks.cheetah import HalfCheetah
 from safecritic.tasks.drawing import (
     Scene,
+    beside,
     draw_scene,
     make_caption,
     record_episode,
@@ -171,3 +172,12 @@ def test_what_cannot_be_recorded_is_refused():
         record_episode(HalfCheetah(), path="film.avi")
     with pytest.raises(ValueError, match="every must be >= 1"):
         record_episode(HalfCheetah(), every=0)
+
+
+def test_films_stand_side_by_side_and_wait_for_each_other():
+    short, long = (
+        [np.full((4, 6, 3), shade, np.uint8) for shade in film] for film in ([1], [2, 3])
+    )
+    first, last = beside([short, long])
+    assert first.shape == last.shape == (4, 12, 3)
+    assert [first[0, 0, 0], first[0, -1, 0], last[0, 0, 0], last[0, -1, 0]] == [1, 2, 1, 3]

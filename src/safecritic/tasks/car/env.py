@@ -477,10 +477,16 @@ class CarTask(MujocoTask):
         return self._position[:2].copy()
 
     def draw(
-        self, trail: Any = (), trail_cost: Any = (), caption: str = "", size: int = 480
+        self,
+        trail: Any = (),
+        trail_cost: Any = (),
+        caption: str = "",
+        size: int = 480,
+        shade: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Draw the scene from above, without OpenGL."""
-        return draw_scene(scene_now(self, trail, trail_cost, caption), size)
+        """Draw the scene from above, without OpenGL, over a map of values in [0, 1] if given."""
+        scene = scene_now(self, trail, trail_cost, caption)
+        return draw_scene(replace(scene, shade=shade), size)
 
     def _decorate(self, scene: mujoco.MjvScene) -> None:
         add_geoms(self, scene)

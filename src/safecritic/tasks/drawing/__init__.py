@@ -9,11 +9,18 @@ A step with cost leaves a red trail.
 
 from safecritic.tasks.drawing.canvas import Panel
 from safecritic.tasks.drawing.robots import Scene, draw_car, draw_cheetah, draw_fetch, draw_scene
-from safecritic.tasks.drawing.saving import make_caption, record_episode, save_animation, save_png
+from safecritic.tasks.drawing.saving import (
+    beside,
+    make_caption,
+    record_episode,
+    save_animation,
+    save_png,
+)
 
 __all__ = [
     "Panel",
     "Scene",
+    "beside",
     "draw_car",
     "draw_cheetah",
     "draw_fetch",

@@ -113,6 +113,18 @@ class Panel:
                 self.line(points[start - 1 : i], colour, 3.0 if red[start] else 2.0)
                 start = i
 
+    def shade(self, values: np.ndarray, extent: float, colour: Colour) -> None:
+        """Lay a colour over the square from -extent to extent, as opaque as `values` in [0, 1].
+
+        They are (rows, columns), the first row at the bottom.
+        """
+        left, top = (round(v) for v in self.pixels((-extent, extent))[0])
+        right, bottom = (round(v) for v in self.pixels((extent, -extent))[0])
+        opacity = np.clip(np.nan_to_num(values[::-1]), 0.0, 1.0)
+        mask = Image.fromarray(np.round(255 * opacity).astype(np.uint8))
+        mask = mask.resize((right - left, bottom - top), Image.Resampling.BICUBIC)
+        self._image.paste(colour, (left, top), mask)
+
     def image(self) -> Image.Image:
         """Return the finished picture."""
         return self._image.reduce(FINE)

@@ -78,6 +78,8 @@ class Scene:
     """Past positions of the car, oldest first."""
     trail_cost: Sequence[float] | np.ndarray = ()
     """Cost of the step that led to each point of the trail."""
+    shade: np.ndarray | None = None
+    """Values in [0, 1] over the arena, (rows, columns), the first row at the least y."""
     caption: str = ""
     goal_radius: float = GOAL_RADIUS
 
@@ -91,6 +93,8 @@ def draw_scene(scene: Scene, size: int = 480) -> np.ndarray:
     half = max(1.12 * scene.extent, np.ceil(2 * (farthest + 0.25)) / 2)
     panel = Panel(size, size, (0.0, 0.0), size / 2 / half)
     _arena(panel, scene.extent, half)
+    if scene.shade is not None:
+        panel.shade(0.6 * scene.shade, scene.extent, RED)
     for centre in scene.hazards:
         panel.disc(centre, HAZARD_RADIUS, (*BLUE, 70), (*BLUE, 200), 1.2)
     if scene.goal is not None:

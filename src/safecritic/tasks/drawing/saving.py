@@ -2,7 +2,7 @@
 
 import io
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,21 @@ def _target(path: str | Path) -> Path:
     return path
 
 
+def beside(films: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Put films side by side; one that is over stays at its last frame."""
+    longest = max(len(film) for film in films)
+    height = max(film[0].shape[0] for film in films)
+
+    def frame(film: Sequence[np.ndarray], number: int) -> np.ndarray:
+        one = film[min(number, len(film) - 1)]
+        below = np.repeat(one[-1:], height - one.shape[0], axis=0)
+        return np.concatenate([one, below])
+
+    return [
+        np.concatenate([frame(film, number) for film in films], axis=1) for number in range(longest)
+    ]
+
+
 def make_caption(step: int, reward: float, cost: float, success: bool = False) -> str:
     """Return the line above a picture: step, and reward and cost summed since the reset."""
     text = f"step {step}   reward {reward:.2f}   cost {cost:.2f}"
@@ -127,6 +142,8 @@ def record_episode(
     fps: float | None = None,
     size: int = 480,
     action_repeat: int | None = None,
+    title: str = "",
+    shade: Callable[[Any], np.ndarray] | None = None,
 ) -> list[np.ndarray]:
     """Run one episode from a reset and return its frames; with `path`, also save them.
 
@@ -143,6 +160,8 @@ def record_episode(
         fps: frames per second of the film; real time by default.
         size: width of a frame in pixels (the arm's is wider).
         action_repeat: steps for which each action is held; by default as the environment does.
+        title: stands before the caption.
+        shade: for a car task, function from the task to a map of values in [0, 1] to draw it over.
     """
     task: Any = env.unwrapped
     if not hasattr(task, "draw"):
@@ -169,6 +188,8 @@ def record_episode(
                 max_steps,
                 every if film_only else None,
                 size,
+                title,
+                shade,
             )
         )
     if path is not None and film_only:
@@ -187,6 +208,8 @@ def _frames(
     max_steps: int | None,
     every: int | None,
     size: int,
+    title: str,
+    shade: Callable[[Any], np.ndarray] | None,
 ) -> Iterator[np.ndarray]:
     """Yield the first frame of an episode that begins at `obs`, every n-th and the last."""
     task: Any = env.unwrapped
@@ -194,10 +217,10 @@ def _frames(
     total, step, done, success = 0.0, 0, False, False
 
     def frame() -> np.ndarray:
-        caption = make_caption(step, total, sum(costs), success)
-        return task.draw(
-            trail=np.array(points), trail_cost=np.array(costs), caption=caption, size=size
-        )
+        caption = title + make_caption(step, total, sum(costs), success)
+        more = {} if shade is None else {"shade": shade(task)}
+        trail = {"trail": np.array(points), "trail_cost": np.array(costs)}
+        return task.draw(**trail, caption=caption, size=size, **more)
 
     yield frame()
     held = 0
