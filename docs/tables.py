@@ -46,7 +46,7 @@ def tasks_table() -> str:
     return markdown(("name", "what to do", "observation", "action", "cost", "budget"), rows)
 
 
-def results_table() -> str:
+def results() -> tuple[Sequence[str], list[list[str]]]:
     """Return what the runs in results/tasks came to, as benchmarks/tasks_table.py prints it."""
     path = ROOT / "benchmarks" / "tasks_table.py"
     spec = importlib.util.spec_from_file_location("tasks_table", path)
@@ -54,7 +54,21 @@ def results_table() -> str:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return markdown(module.HEADER, module.rows_of(tables.read(ROOT / "results" / "tasks")))
+    return module.HEADER, module.rows_of(tables.read(ROOT / "results" / "tasks"))
+
+
+def results_table() -> str:
+    """Return all of it."""
+    return markdown(*results())
+
+
+def summary_table() -> str:
+    """Return USC beside DDPG."""
+    columns = ("task", "limit", "steps", "method", "success %", "reward", "cost", "within")
+    header, rows = results()
+    places = [list(header).index(name) for name in columns]
+    shown = [row for row in rows if row[header.index("method")] in ("ddpg", "usc")]
+    return markdown(columns, [[row[place] for place in places] for row in shown])
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -64,8 +78,13 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join([text[0], "|---" * len(header) + "|\n", *text[1:]])
 
 
-TABLES = {"methods": methods_table, "tasks": tasks_table, "results": results_table}
-PAGES = {README: {"methods", "tasks"}, RESULTS: {"results"}}  # and the tables of each
+TABLES = {
+    "methods": methods_table,
+    "tasks": tasks_table,
+    "results": results_table,
+    "summary": summary_table,
+}
+PAGES = {README: {"methods", "tasks", "summary"}, RESULTS: {"results"}}  # the tables of each
 
 
 def updated(text: str) -> str:
