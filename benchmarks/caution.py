@@ -45,7 +45,11 @@ WAYS: dict[str, dict[str, Any]] = {
     EQUAL: {"influence": None},
     "u": {"influence": Influence(caution_indicator=False)},
     "u and indicator": {"influence": Influence()},
-    "spread of two": {"influence": Influence(caution_from="spread"), "safety_critics": 2},
+    "spread of two": {
+        "influence": Influence(caution_from="spread"),
+        "safety_critics": 2,
+        "safety_value": "mean",  # the larger of two is a caution of its own
+    },
     "|TD error|": {"influence": Influence(caution_from="error")},
     "chance": {"influence": Influence(caution_from="chance")},
 }
