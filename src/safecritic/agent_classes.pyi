@@ -448,6 +448,9 @@ class SC(Agent):
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
+        escape_after:  (default 6)
+        escape_for: decisions for which the way out is held (default 3)
+        escape_near: change of the observation that is none; 2: between unrelated ones (default 1.0)
         screen: False switches the screen off (default True)
     """
 
@@ -511,6 +514,9 @@ class SC(Agent):
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
+        escape_after: int = 6,
+        escape_for: int = 3,
+        escape_near: float = 1.0,
         screen: bool = True,
     ) -> None: ...
 
@@ -594,6 +600,9 @@ class CSC(Agent):
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
+        escape_after:  (default 6)
+        escape_for: decisions for which the way out is held (default 3)
+        escape_near: change of the observation that is none; 2: between unrelated ones (default 1.0)
         conservative: False switches the conservatism off (default True)
         screen: False switches the screen off (default True)
     """
@@ -668,6 +677,9 @@ class CSC(Agent):
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
+        escape_after: int = 6,
+        escape_for: int = 3,
+        escape_near: float = 1.0,
         conservative: bool = True,
         screen: bool = True,
     ) -> None: ...
@@ -760,6 +772,9 @@ class USCNR(Agent):
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
+        escape_after:  (default 6)
+        escape_for: decisions for which the way out is held (default 3)
+        escape_near: change of the observation that is none; 2: between unrelated ones (default 1.0)
         conservative: False switches the conservatism off (default True)
         influence: False switches the influence off (default True)
         screen: False switches the screen off (default True)
@@ -843,6 +858,9 @@ class USCNR(Agent):
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
+        escape_after: int = 6,
+        escape_for: int = 3,
+        escape_near: float = 1.0,
         conservative: bool = True,
         influence: bool = True,
         screen: bool = True,
@@ -947,6 +965,9 @@ class USC(Agent):
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
+        escape_after:  (default 6)
+        escape_for: decisions for which the way out is held (default 3)
+        escape_near: change of the observation that is none; 2: between unrelated ones (default 1.0)
         conservative: False switches the conservatism off (default True)
         influence: False switches the influence off (default True)
         refinement: False switches the refinement off (default True)
@@ -1042,6 +1063,9 @@ class USC(Agent):
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
+        escape_after: int = 6,
+        escape_for: int = 3,
+        escape_near: float = 1.0,
         conservative: bool = True,
         influence: bool = True,
         refinement: bool = True,

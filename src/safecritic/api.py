@@ -34,7 +34,7 @@ from safecritic import files, methods
 from safecritic.agents.interface import EnvSpec
 from safecritic.agents.settings import flatten
 from safecritic.evaluation.critic_quality import episode_critic_quality
-from safecritic.evaluation.evaluate import Evaluation, Policy, evaluate
+from safecritic.evaluation.evaluate import Evaluation, Policy, escape_rule, evaluate
 from safecritic.run import checkpoint, records
 from safecritic.run.callbacks import Progress, as_callback
 from safecritic.run.curves import draw_curves
@@ -55,6 +55,7 @@ from safecritic.run.on_policy import OnPolicyTraining
 from safecritic.run.processes import memory
 from safecritic.run.restored import first_unusable
 from safecritic.run.watch import RunWarning, warn_of_default_limit
+from safecritic.runtime.escape import Escape
 from safecritic.tasks.adapter import (
     COST_SOURCES,
     DECLARATIONS,
@@ -316,7 +317,10 @@ class Agent:
         # a copy: the next learning step reuses the memory of the current parameters
         state = jax.tree.map(jnp.copy, self.training.device.agent)
         act = compiled.deploy if deterministic else compiled.act
-        return Policy(act, state, self.training.spec.action_dim, seed)
+        spec = self.training.spec
+        rule = escape_rule(state, self.config, spec.obs_dim) if deterministic else None
+        escape = None if rule is None else Escape(rule)
+        return Policy(act, state, spec.action_dim, seed, escape)
 
     def predict(
         self,
@@ -369,6 +373,7 @@ class Agent:
         at, policy = self._policies.get(deterministic, (-1, None))
         if policy is None or at != self.num_timesteps:
             policy = self.policy(deterministic)
+            policy.escape = None  # rows by themselves have no past
             self._policies[deterministic] = (self.num_timesteps, policy)
         rows = np.asarray(obs, np.float32)
         costs = np.broadcast_to(np.asarray(spent, np.float32), (len(rows),))

@@ -107,6 +107,7 @@ PAPER_PARTS: dict[str, dict[str, Any]] = {
         "screen_choice": "cost",
         "screen_from": "ou",
         "screen_spread": 0.2,
+        "escape_after": 0,
     },
 }
 

@@ -132,6 +132,11 @@ def _screen(screen: Screen, dim: int, known: bool) -> tuple[dict[str, Any], np.n
         "source": screen.screen_from,
         "seed": None if screen.screen_from == "grid" else CANDIDATES_SEED,
         "active": known,  # before the first cost there is no unit and nothing to screen for
+        "escape": {
+            "after": screen.escape_after,
+            "for": screen.escape_for,
+            "near": float(screen.escape_near),
+        },
     }
     if screen.screen_from == "grid":
         candidates = grid(dim, number)

@@ -11,6 +11,7 @@ import numpy as np
 from safecritic.evaluation.critic_quality import CriticSteps, critic_quality, critic_steps
 from safecritic.run.episode import Episode, episode_row, over_known
 from safecritic.run.folder import finite_or_none, write_json
+from safecritic.runtime.escape import Escape, Rule
 from safecritic.tasks.checks import StepChecks
 
 POLICY = "deployed: no exploration noise, screen on"
@@ -19,13 +20,17 @@ POLICY = "deployed: no exploration noise, screen on"
 class Policy:
     """A deployed policy, obs -> action in [-1, 1]^A; `spent` is the cost of the episode so far.
 
-    `acting` holds q_cost, screened and changed of the last action.
+    `acting` holds q_cost, screened and changed of the last action. An `escape` answers in its
+    place where it is stuck; `reset` begins an episode.
     """
 
-    def __init__(self, act: Any, state: Any, action_dim: int, seed: int):
+    def __init__(
+        self, act: Any, state: Any, action_dim: int, seed: int, escape: Escape | None = None
+    ):
         import jax
 
         self._act = act
+        self.escape = escape
         self._state = state._replace(key=jax.random.fold_in(state.key, seed))
         self._action_dim = action_dim
         self.spent = 0.0
@@ -36,7 +41,37 @@ class Policy:
         self._state = self._state._replace(**carry)
         packed = np.asarray(packed)
         self.acting = tuple(packed[self._action_dim :].tolist())
-        return np.array(packed[: self._action_dim])
+        action = np.array(packed[: self._action_dim])
+        way = None if self.escape is None else self.escape(obs, action, self.spent)
+        if way is None:
+            return action
+        self.acting = (math.nan, 1.0, 1.0)  # Q_C was not asked
+        return way
+
+    def reset(self) -> None:
+        """Begin an episode."""
+        self.spent = 0.0
+        if self.escape is not None:
+            self.escape.reset()
+
+
+def escape_rule(state: Any, config: Any, obs_dim: int) -> Rule | None:
+    """Return when a trained agent escapes, or None if it has no screen or does not scale."""
+    screen = getattr(config, "screen", None)
+    if screen is None or screen.escape_after == 0 or config.observation_scaling != "running":
+        return None
+    from safecritic.agents.scaling import CLIP, LEAST_VARIANCE
+
+    variance = np.asarray(state.scaler.var, np.float64)[:obs_dim]
+    return Rule(
+        screen.escape_after,
+        screen.escape_for,
+        screen.escape_near,
+        float(config.cost_limit),
+        np.asarray(state.scaler.mean, np.float64)[:obs_dim],
+        np.sqrt(np.maximum(variance, LEAST_VARIANCE)),
+        CLIP,
+    )
 
 
 def run_episode(
@@ -46,6 +81,7 @@ def run_episode(
     episode, observations, actions = Episode(), [], []
     checks = StepChecks(env)
     obs = checks.reset(seed=seed)
+    policy.reset()
     while not (episode.terminated or episode.truncated):
         policy.spent = episode.cost
         action = policy(obs)
@@ -67,6 +103,8 @@ def rollout_costs(
     There are at most `decisions` of them; `spent` is the cost of the episode before.
     """
     costs: list[float] = []
+    if hasattr(policy, "reset"):  # a plain function has no past
+        policy.reset()
     for _ in range(decisions):
         policy.spent = spent + sum(costs)
         obs, _, terminated, truncated, info = env.step(policy(obs))

@@ -19,6 +19,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from .escape import Escape, Rule
 from .file import Contents, PolicyFileError, read
 from .network import Decision, Network
 
@@ -131,6 +132,8 @@ class Policy:
             )
         if not (isinstance(self.fallback, str) or callable(self.fallback)):
             self._checked_action(self.fallback)  # raises now and not in operation
+        rule = escape_rule(self.network, self.limit)
+        self._escape = None if rule is None else Escape(rule)
         self.counts: Counter[str] = Counter()
         self.veto: Callable[[Decision], str] | None = None  # a reason not to do it, or ""
         self._zero = self._made(np.clip(0.0, self.network.low, self.network.high), "start")
@@ -149,6 +152,8 @@ class Policy:
         """Begin an episode: the whole budget, no held action. The counts go on."""
         self.spent = 0.0
         self.last: Decision = self._zero
+        if self._escape is not None:
+            self._escape.reset()
         self._held = 0  # calls for which the last action is still to be held
         self._in_a_row = 0  # calls that the fallback has held the last action
         self._called: float | None = None
@@ -191,7 +196,26 @@ class Policy:
         decision = self.decide(row)
         if decision.fault is None:
             self._held = self.action_repeat - 1
+            decision = self._unstuck(row, decision)
         return decision.action.copy()
+
+    def _unstuck(self, row: np.ndarray, decision: Decision) -> Decision:
+        """Return another decision where the policy pays and nothing changes (`Escape`)."""
+        if self._escape is None or not self.screen:
+            return decision
+        way = self._escape(row, decision.unit_action, self.spent)
+        if way is not None:
+            self.counts["escapes"] += 1
+            own = self.network.own_actions(way[None])[0]
+            self.last = decision._replace(
+                action=own.reshape(self._shape).astype(self._dtype),
+                unit_action=way,
+                q_cost=math.nan,
+                influence=math.nan,
+                screened=True,
+                changed=True,
+            )
+        return self.last
 
     def decide(self, row: np.ndarray) -> Decision:
         """Decide on a checked observation (O,) now, whatever is held."""
@@ -342,6 +366,18 @@ class Policy:
         first = int(places[0])
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         return f"{names[first]} (number {first}) is {row[first]:g}{more}"
+
+
+def escape_rule(network: Network, limit: float) -> Rule | None:
+    """Return when a policy escapes, or None if it never does."""
+    screen = network.about["screen"]
+    escape = None if screen is None else screen.get("escape")
+    if not escape or not escape["after"] or network.about["scaling"] != "running":
+        return None
+    size = network.obs_dim
+    mean, spread = (x[:size].astype(np.float64) for x in (network.mean, network.spread))
+    clip = float(network.about["clip"])
+    return Rule(escape["after"], escape["for"], escape["near"], limit, mean, spread, clip)
 
 
 def _end(value: float | None, unbounded: float) -> float:

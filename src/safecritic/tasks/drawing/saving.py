@@ -224,6 +224,8 @@ def _frames(
 
     yield frame()
     held = 0
+    if hasattr(policy, "reset"):
+        policy.reset()
     while not done:
         if held == 0:
             if hasattr(policy, "spent"):

@@ -1,0 +1,100 @@
+"""A policy that pays where nothing changes tries something else, and only there."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deploy import ready
+from probes import KeptPoint
+from safecritic import USC
+from safecritic.deploy.certificate import run_episode
+from safecritic.deploy.export import prepare
+from safecritic.runtime.escape import Escape, Rule
+from safecritic.runtime.policy import Policy
+from safecritic.tasks.repeat import single_steps
+
+AHEAD = np.array([0.5, 1.0], np.float32)
+
+
+def rule(**changes: Any) -> Rule:
+    plain = Rule(3, 2, 1.0, 5.0, np.zeros(4), np.ones(4), 10.0)
+    return plain._replace(**changes)
+
+
+def answers(
+    escape: Escape, costs: list[float], start: float = 10.0, moved: float = 0.0
+) -> list[tuple[float, ...] | None]:
+    """Return what is done in place of AHEAD while decisions cost this and each moves so far."""
+    found: list[tuple[float, ...] | None] = []
+    spent, obs = start, np.zeros(4)
+    for cost in costs:
+        way = escape(obs, AHEAD, spent)
+        found.append(None if way is None else tuple(way.tolist()))
+        spent, obs = spent + cost, obs + moved
+    return found
+
+
+def test_the_opposite_first_and_then_corners_in_turn() -> None:
+    # three costly decisions are known at the fourth; a way out lasts for two
+    found = answers(Escape(rule()), [1.0] * 19)
+    opposite = (-1.0, -1.0)
+    free: list[Any] = [None] * 3
+    assert found[:5] == [*free, opposite, opposite]
+    rest = found[5:]
+    ways = [way for way in rest if way is not None][::2]
+    assert ways[:4] == [(-1.0, -1.0), opposite, (-1.0, 1.0), opposite]
+    assert rest.count(None) >= 4  # the policy has its turn between them
+
+
+@pytest.mark.parametrize(
+    ("changes", "costs", "start", "moved"),
+    [
+        ({}, [1.0, 1.0, 0.0] * 6, 10.0, 0.0),  # free now and then
+        ({}, [1.0] * 18, 10.0, 0.6),  # it moves: 1.2 between three decisions, squared above 1
+        ({}, [0.2] * 18, 0.0, 0.0),  # within the budget of 5
+        ({}, [0.0] * 18, 10.0, 0.0),
+        ({"near": 1e-9}, [1.0] * 18, 10.0, 0.01),
+    ],
+)
+def test_what_is_not_stuck(changes: Any, costs: list[float], start: float, moved: float) -> None:
+    assert answers(Escape(rule(**changes)), costs, start, moved) == [None] * 18
+
+
+def test_an_episode_begins_without_a_past() -> None:
+    escape = Escape(rule())
+    answers(escape, [1.0] * 4)
+    escape.reset()
+    assert answers(escape, [1.0] * 3) == [None] * 3
+
+
+def test_the_scale_of_costs_does_not_matter() -> None:
+    costs = [1.0, 1.0, 0.5, 1.0, 1.0, 1.0] * 4
+    small = answers(Escape(rule()), costs)
+    large = answers(Escape(rule(limit=5 * 1024.0)), [1024 * x for x in costs], 10 * 1024.0)
+    assert small == large
+    assert any(small)
+
+
+@pytest.mark.slow
+def test_the_runtime_escapes_as_the_agent_does() -> None:
+    """Closed loop: every second costly decision counts as stuck, so that there is much of it."""
+    changes = {"escape_after": 2, "escape_near": 1e6, "escape_for": 2}
+    agent = USC(KeptPoint(), cost_limit=0.5, action_repeat=2, hidden=(16, 16), **changes)
+    rng = np.random.default_rng(0)
+    rows = np.stack([rng.uniform(-1.0, 1.0, 400), rng.standard_normal(400)], axis=1)
+    ready.fill(agent, rows.astype(np.float32), seed=3)
+    expected = agent.evaluate(episodes=20, seed=50).episodes
+    exported = prepare(agent, tolerance=None, onnx=False)
+    policy = Policy(exported.contents(), clock=None)
+    plain = Policy(exported.contents(), clock=None, screen=False)
+    with agent.lent_env("this") as (env, _), single_steps(env) as (bare, _):
+        made = [run_episode(policy, bare, 50 + number) for number in range(20)]
+        run_episode(plain, bare, 50)
+    np.testing.assert_allclose([cost for cost, _ in made], [row["cost"] for row in expected])
+    assert policy.counts["escapes"] > 20
+    assert plain.counts["escapes"] == 0
+    # rows by themselves have no past
+    first = agent.predict(np.array([0.9, 0.0], np.float32))[0]
+    again = [agent.predict(np.array([0.9, 0.0], np.float32))[0] for _ in range(8)]
+    np.testing.assert_array_equal(again, np.broadcast_to(first, (8, *first.shape)))
