@@ -35,8 +35,9 @@ def test_every_logged_number_is_explained() -> None:
     explained = set(re.findall(r"^\| `([^`]+)`", text, re.MULTILINE))
     names = {f"episode/{name}" for name in EPISODE_COLUMNS} | set(CRITIC_COLUMNS)
     names |= {"step", "time/steps_per_second"}
-    for method in methods.METHODS.values():
-        config = methods.make_config(method.name)
+    configs = [(method, methods.make_config(name)) for name, method in methods.METHODS.items()]
+    by_gradient = methods.make_config("csc", conservative_weight_in="gradient")
+    for method, config in [*configs, (methods.get("csc"), by_gradient)]:
         compile_agent = (on_policy if method.on_policy else off_policy).compile_agent
         names |= set(compile_agent(method.load_agent(), config, EnvSpec(4, 2)).metrics)
     assert names - explained == set()

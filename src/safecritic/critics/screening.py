@@ -27,9 +27,7 @@ class Screen(Part):
     screen_candidates: int = 16  # number of actions tried, N; the paper gives no value
     screen_from: Literal["grid", "uniform", "ou"] = "grid"  # paper: ou, noise on the action
     screen_spread: float = 0.2  # spread of the noise around the action
-    escape_after: int = (
-        6  # costly decisions in a row, deployed, that mean stuck; 0: never; paper: 0
-    )
+    escape_after: int = 6  # costly decisions in a row that mean stuck; 0: never; paper: 0
     escape_for: int = 3  # decisions for which the way out is held
     escape_near: float = 1.0  # change of the observation that is none; 2: between unrelated ones
 

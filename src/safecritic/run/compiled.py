@@ -187,7 +187,10 @@ def compile_stacked(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Sta
 def stack(devices: list[Device], axes: Device) -> Device:
     """Stack the states of several runs, except for what they share."""
     return jax.tree.map(
-        lambda axis, *leaves: jnp.copy(leaves[0]) if axis is None else jnp.stack(leaves),
+        # a part that an agent does without is None, as is the axis of what the runs share
+        lambda axis, *leaves: (
+            jax.tree.map(jnp.copy, leaves[0]) if axis is None else jnp.stack(leaves)
+        ),
         axes,
         *devices,
         is_leaf=lambda x: x is None,
@@ -197,7 +200,7 @@ def stack(devices: list[Device], axes: Device) -> Device:
 def unstack(stacked: Any, axes: Any, number: Any) -> Any:
     """Return run `number` from stacked states of devices or agents."""
     return jax.tree.map(
-        lambda axis, whole: jnp.copy(whole) if axis is None else whole[number],
+        lambda axis, whole: jax.tree.map(jnp.copy, whole) if axis is None else whole[number],
         axes,
         stacked,
         is_leaf=lambda x: x is None,
