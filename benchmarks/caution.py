@@ -32,13 +32,14 @@ import numpy as np
 from scipy.stats import t
 
 from mechanisms import HELD, SEED, Deployed, deploy, held_cost
-from safecritic import api, networks, replay
+from safecritic import api, replay
 from safecritic.agents import safety_critic, scaling
 from safecritic.agents.cost_critic import critic_inputs, q_cost
 from safecritic.agents.safety_critic import SafetyCriticSettings
 from safecritic.critics.conservative import Conservative
 from safecritic.critics.influence import Influence
 from safecritic.evaluation.critic_quality import auc, cost_within, discount_horizon
+from safety_critic import updated
 
 EQUAL = "equal weights"
 WAYS: dict[str, dict[str, Any]] = {
@@ -64,18 +65,7 @@ def fits(agent: api.Agent, config: SafetyCriticSettings, updates: int, number: i
 
     def step(carry: tuple[Any, Any], key: jax.Array) -> tuple[Any, None]:
         state, store = carry
-        batch = scaling.in_units(replay.sample(store, key, config), sizes)
-        critic_obs = critic_inputs(state, batch.obs, config)
-        new, _ = safety_critic.update_safety(state, batch, critic_obs, config)
-        target = networks.update_target(state.target_safety, new.safety, config.safety_tau)
-        state = state._replace(
-            safety=new.safety,
-            safety_opt=new.safety_opt,
-            target_safety=target,
-            curvature=new.curvature,
-            norms=new.norms,
-            key=new.key,
-        )
+        state = updated(state, replay.sample(store, key, config), sizes, config)
         return (state, store), None
 
     @jax.jit

@@ -68,6 +68,26 @@ def held_out(agent: api.Agent, episodes: int, seed: int) -> list[tuple[np.ndarra
     return columns
 
 
+def updated(state: Any, batch: replay.Batch, sizes: Any, config: Any) -> Any:
+    """Return an agent after one update of its safety critic alone."""
+    batch = scaling.in_units(batch, sizes)
+    critic_obs = critic_inputs(state, batch.obs, config)
+    learned, _ = safety_critic.update_safety(state, batch, critic_obs, config)
+    safety = learned.safety
+    if config.refinement is not None:
+        safety, _ = safety_critic.refine(
+            state, safety, batch, critic_obs, learned.rank, sizes.cost, config
+        )
+    return state._replace(
+        safety=safety,
+        safety_opt=learned.safety_opt,
+        target_safety=networks.update_target(state.target_safety, safety, config.safety_tau),
+        curvature=learned.curvature,
+        norms=learned.norms,
+        key=learned.key,
+    )
+
+
 def fit(agent: api.Agent, method: str, settings: dict[str, Any], updates: int) -> tuple[Any, Any]:
     """Fit a safety critic on the agent's replay buffer, its policy held fixed."""
     device = agent.training.device
@@ -99,21 +119,7 @@ def fit(agent: api.Agent, method: str, settings: dict[str, Any], updates: int) -
     state = state._replace(cost_bound=task_bound / sizes.cost)
 
     def step(carry: Any, key: jax.Array) -> tuple[Any, None]:
-        batch = scaling.in_units(replay.sample(device.replay, key, config), sizes)
-        critic_obs = critic_inputs(carry, batch.obs, config)
-        learned, _ = safety_critic.update_safety(carry, batch, critic_obs, config)
-        safety = learned.safety
-        if config.refinement is not None:
-            safety, _ = safety_critic.refine(
-                carry, safety, batch, critic_obs, learned.rank, sizes.cost, config
-            )
-        return carry._replace(
-            safety=safety,
-            safety_opt=learned.safety_opt,
-            target_safety=networks.update_target(carry.target_safety, safety, config.safety_tau),
-            curvature=learned.curvature,
-            key=learned.key,
-        ), None
+        return updated(carry, replay.sample(device.replay, key, config), sizes, config), None
 
     keys = jax.random.split(jax.random.PRNGKey(1), updates)
     state, _ = jax.jit(lambda s: jax.lax.scan(step, s, keys))(state)

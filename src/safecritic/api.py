@@ -34,7 +34,7 @@ from safecritic import files, methods
 from safecritic.agents.interface import EnvSpec
 from safecritic.agents.settings import flatten
 from safecritic.evaluation.critic_quality import episode_critic_quality
-from safecritic.evaluation.evaluate import Evaluation, Policy, escape_rule, evaluate
+from safecritic.evaluation.evaluate import Evaluation, Policy, escape_of, evaluate
 from safecritic.run import checkpoint, records
 from safecritic.run.callbacks import Progress, as_callback
 from safecritic.run.curves import draw_curves
@@ -55,7 +55,6 @@ from safecritic.run.on_policy import OnPolicyTraining
 from safecritic.run.processes import memory
 from safecritic.run.restored import first_unusable
 from safecritic.run.watch import RunWarning, warn_of_default_limit
-from safecritic.runtime.escape import Escape
 from safecritic.tasks.adapter import (
     COST_SOURCES,
     DECLARATIONS,
@@ -318,8 +317,7 @@ class Agent:
         state = jax.tree.map(jnp.copy, self.training.device.agent)
         act = compiled.deploy if deterministic else compiled.act
         spec = self.training.spec
-        rule = escape_rule(state, self.config, spec.obs_dim) if deterministic else None
-        escape = None if rule is None else Escape(rule)
+        escape = escape_of(state, self.config, spec.obs_dim) if deterministic else None
         return Policy(act, state, spec.action_dim, seed, escape)
 
     def predict(

@@ -250,7 +250,7 @@ def show(arguments: list[str]) -> int:
                     "runs of one task have the same scenes (--beside)"
                 )
         films = [first, *others]
-        from safecritic.tasks.drawing import beside, save_animation, save_png
+        from safecritic.tasks.drawing import beside, real_time, save_film
 
         seed = chosen.seed
         for number in range(chosen.episodes):
@@ -262,11 +262,7 @@ def show(arguments: list[str]) -> int:
                 print(f"the scene of seed {seed} ends at once: the next one is filmed instead")
                 seed += 1
             frames = beside([one.film(seed, titled=bool(others)) for one in films])
-            if chosen.format == "png":
-                save_png(frames[-1], path)
-            else:
-                real_time = first.env.metadata.get("render_fps", 25) / chosen.every
-                save_animation(frames, path, real_time)
+            save_film(frames, path, real_time(first.env, chosen.every))
             print(path)
             seed += 1
     return 0

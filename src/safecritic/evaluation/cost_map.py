@@ -111,8 +111,7 @@ def shade_of(critic: Any, size: int = 40) -> Callable[[Any], np.ndarray]:
     full: list[float] = []
 
     def shade(task: Any) -> np.ndarray:
-        heading = float(np.arctan2(task._rotation[1, 0], task._rotation[0, 0]))
-        values = predicted_map(critic, task, size, (heading,))
+        values = predicted_map(critic, task, size, (task.heading,))
         if not full:
             full.append(max(float(np.quantile(values, 0.99)), 1e-6))
         return np.clip(values / full[0], 0.0, 1.0)

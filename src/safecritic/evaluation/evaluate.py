@@ -55,15 +55,15 @@ class Policy:
             self.escape.reset()
 
 
-def escape_rule(state: Any, config: Any, obs_dim: int) -> Rule | None:
-    """Return when a trained agent escapes, or None if it has no screen or does not scale."""
+def escape_of(state: Any, config: Any, obs_dim: int) -> Escape | None:
+    """Return the escape of a trained agent, or None if it has no screen or does not scale."""
     screen = getattr(config, "screen", None)
     if screen is None or screen.escape_after == 0 or config.observation_scaling != "running":
         return None
     from safecritic.agents.scaling import CLIP, LEAST_VARIANCE
 
     variance = np.asarray(state.scaler.var, np.float64)[:obs_dim]
-    return Rule(
+    rule = Rule(
         screen.escape_after,
         screen.escape_for,
         screen.escape_near,
@@ -72,6 +72,7 @@ def escape_rule(state: Any, config: Any, obs_dim: int) -> Rule | None:
         np.sqrt(np.maximum(variance, LEAST_VARIANCE)),
         CLIP,
     )
+    return Escape(rule)
 
 
 def run_episode(

@@ -132,8 +132,7 @@ class Policy:
             )
         if not (isinstance(self.fallback, str) or callable(self.fallback)):
             self._checked_action(self.fallback)  # raises now and not in operation
-        rule = escape_rule(self.network, self.limit)
-        self._escape = None if rule is None else Escape(rule)
+        self._escape = escape_of(self.network, self.limit)
         self.counts: Counter[str] = Counter()
         self.veto: Callable[[Decision], str] | None = None  # a reason not to do it, or ""
         self._zero = self._made(np.clip(0.0, self.network.low, self.network.high), "start")
@@ -368,8 +367,8 @@ class Policy:
         return f"{names[first]} (number {first}) is {row[first]:g}{more}"
 
 
-def escape_rule(network: Network, limit: float) -> Rule | None:
-    """Return when a policy escapes, or None if it never does."""
+def escape_of(network: Network, limit: float) -> Escape | None:
+    """Return the escape of a policy, or None if it has none."""
     screen = network.about["screen"]
     escape = None if screen is None else screen.get("escape")
     if not escape or not escape["after"] or network.about["scaling"] != "running":
@@ -377,7 +376,8 @@ def escape_rule(network: Network, limit: float) -> Rule | None:
     size = network.obs_dim
     mean, spread = (x[:size].astype(np.float64) for x in (network.mean, network.spread))
     clip = float(network.about["clip"])
-    return Rule(escape["after"], escape["for"], escape["near"], limit, mean, spread, clip)
+    rule = Rule(escape["after"], escape["for"], escape["near"], limit, mean, spread, clip)
+    return Escape(rule)
 
 
 def _end(value: float | None, unbounded: float) -> float:

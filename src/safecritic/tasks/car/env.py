@@ -476,6 +476,11 @@ class CarTask(MujocoTask):
         """The car's x and y, for the trail in drawings."""
         return self._position[:2].copy()
 
+    @property
+    def heading(self) -> float:
+        """The car's rotation about z; it drives towards its own -y."""
+        return math.atan2(self._rotation[1, 0], self._rotation[0, 0])
+
     def draw(
         self,
         trail: Any = (),

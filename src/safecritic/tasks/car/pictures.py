@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import mujoco
@@ -22,10 +21,9 @@ GOAL_RGBA = (0.0, 0.62, 0.45, 0.45)
 def scene_now(env: CarTask, trail: Any, trail_cost: Any, caption: str) -> Scene:
     """Return the scene as it is now, for `draw_scene`."""
     poses = {kind: _box_poses(env) for kind in ("vases", "gremlins") if kind in env.kinds}
-    rotation = env._rotation
     return Scene(
         extent=env.arena.extent,
-        agent=(*env._position[:2], math.atan2(rotation[1, 0], rotation[0, 0])),
+        agent=(*env._position[:2], env.heading),
         goal=None if env.arena.buttons else env._points[env._goal_row],
         hazards=env._points[env._hazards],
         vases=poses.get("vases", ()),

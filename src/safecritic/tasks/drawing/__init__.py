@@ -12,8 +12,10 @@ from safecritic.tasks.drawing.robots import Scene, draw_car, draw_cheetah, draw_
 from safecritic.tasks.drawing.saving import (
     beside,
     make_caption,
+    real_time,
     record_episode,
     save_animation,
+    save_film,
     save_png,
 )
 
@@ -26,7 +28,9 @@ __all__ = [
     "draw_fetch",
     "draw_scene",
     "make_caption",
+    "real_time",
     "record_episode",
     "save_animation",
+    "save_film",
     "save_png",
 ]

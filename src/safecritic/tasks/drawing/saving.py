@@ -192,12 +192,22 @@ def record_episode(
                 shade,
             )
         )
-    if path is not None and film_only:
-        real_time = env.metadata.get("render_fps", 25) / every
-        save_animation(frames, path, fps or real_time)
-    elif path is not None:
-        save_png(frames[-1], path)
+    if path is not None:
+        save_film(frames, path, fps or real_time(env, every))
     return frames
+
+
+def real_time(env: gymnasium.Env, every: int) -> float:
+    """Return the frames per second of a film with every n-th step, in real time."""
+    return env.metadata.get("render_fps", 25) / every
+
+
+def save_film(frames: Sequence[np.ndarray], path: str | Path, fps: float) -> None:
+    """Write the frames as .gif or .mp4, or the last one as .png."""
+    if Path(path).suffix == ".png":
+        save_png(frames[-1], path)
+    else:
+        save_animation(frames, path, fps)
 
 
 def _frames(
