@@ -28,6 +28,13 @@ def quick_runs() -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Return two workers more than cores for the whole suite: many of its tests wait."""
+    quick = config.option.markexpr == "not slow"
+    return None if quick else len(os.sched_getaffinity(0)) + 2
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # a full collection looks through all that JAX has traced: a tenth of the time by default
     gc.set_threshold(10_000, 50, 100)

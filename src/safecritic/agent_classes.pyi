@@ -333,7 +333,7 @@ class RCPO(Agent):
         multiplier_gain: how far it moves at once with the excess, before the integral (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
-        multiplier_max: largest multiplier; the paper gives no value (default 1.0)
+        multiplier_max: largest multiplier; the paper gives no value (default 3.0)
     """
 
     def __init__(
@@ -376,7 +376,7 @@ class RCPO(Agent):
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
-        multiplier_max: float = 1.0,
+        multiplier_max: float = 3.0,
     ) -> None: ...
 
 class SC(Agent):
@@ -439,7 +439,7 @@ class SC(Agent):
         multiplier_gain: how far it moves at once with the excess, before the integral (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
-        multiplier_max: largest multiplier; the paper gives no value (default 1.0)
+        multiplier_max: largest multiplier; the paper gives no value (default 3.0)
         tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
         tolerance_in: what is left of the limit; paper: cost (default "budget")
         tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
@@ -505,7 +505,7 @@ class SC(Agent):
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
-        multiplier_max: float = 1.0,
+        multiplier_max: float = 3.0,
         tolerance: float = 1.0,
         tolerance_in: Literal["budget", "cost"] = "budget",
         tolerance_least: float = 0.1,
@@ -580,7 +580,7 @@ class CSC(Agent):
         multiplier_gain: how far it moves at once with the excess, before the integral (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
-        multiplier_max: largest multiplier; the paper gives no value (default 1.0)
+        multiplier_max: largest multiplier; the paper gives no value (default 3.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
@@ -658,7 +658,7 @@ class CSC(Agent):
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
-        multiplier_max: float = 1.0,
+        multiplier_max: float = 3.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
         conservative_weight_in: Literal["loss", "gradient"] = "loss",
@@ -744,7 +744,7 @@ class USCNR(Agent):
         multiplier_gain: how far it moves at once with the excess, before the integral (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
-        multiplier_max: largest multiplier; the paper gives no value (default 1.0)
+        multiplier_max: largest multiplier; the paper gives no value (default 3.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
@@ -831,7 +831,7 @@ class USCNR(Agent):
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
-        multiplier_max: float = 1.0,
+        multiplier_max: float = 3.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
         conservative_weight_in: Literal["loss", "gradient"] = "loss",
@@ -926,7 +926,7 @@ class USC(Agent):
         multiplier_gain: how far it moves at once with the excess, before the integral (default 1.0)
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
-        multiplier_max: largest multiplier; the paper gives no value (default 1.0)
+        multiplier_max: largest multiplier; the paper gives no value (default 3.0)
         conservative_form: form of the margin; paper: printed (default "band")
         conservative_weight: weight of the term; paper: 1e-3, reading its alpha as this
             (default 0.005)
@@ -1025,7 +1025,7 @@ class USC(Agent):
         multiplier_gain: float = 1.0,
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
-        multiplier_max: float = 1.0,
+        multiplier_max: float = 3.0,
         conservative_form: Literal["band", "hinge", "mirrored", "flipped", "printed"] = "band",
         conservative_weight: float = 0.005,
         conservative_weight_in: Literal["loss", "gradient"] = "loss",

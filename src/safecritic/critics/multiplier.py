@@ -37,7 +37,7 @@ class MultiplierSettings(QuietSettings):
     multiplier_gain: float = 1.0  # how far it moves at once with the excess, before the integral
     multiplier_aim: float = 0.8  # share of the limit that episodes are to cost; 1 as printed
     multiplier_memory: float = 2_000.0  # decisions over which the episodes' cost is averaged
-    multiplier_max: float = 1.0  # largest multiplier; the paper gives no value
+    multiplier_max: float = 3.0  # largest multiplier; the paper gives no value
 
     def check(self) -> None:
         super().check()

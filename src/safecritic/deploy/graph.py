@@ -75,7 +75,10 @@ class Builder:
 
     def shift(self, sums: str, layer: dict[str, np.ndarray]) -> str:
         """Return a layer's sums with its bias, normalised if it has a gain."""
-        sums = self.add("Add", sums, self.constant(layer["b"]))
+        return self.normalise(self.add("Add", sums, self.constant(layer["b"])), layer)
+
+    def normalise(self, sums: str, layer: dict[str, np.ndarray]) -> str:
+        """Return a layer's sums, normalised if it has a gain."""
         if "g" in layer:
             gain, offset = self.constant(layer["g"]), self.constant(layer["o"])
             epsilon = float(NORM_EPSILON)
@@ -83,14 +86,24 @@ class Builder:
         return sums
 
     def critic(self, layers: list[dict[str, np.ndarray]], sums: str) -> tuple[str, str]:
-        """Return raw values (...,) and the last hidden layer from the first layer's sums."""
-        hidden = self.add("Relu", self.shift(sums, layers[0]))
+        """Return raw values (...,) and the last hidden layer from the first layer's sums.
+
+        The sums have their bias already.
+        """
+        hidden = self.add("Relu", self.normalise(sums, layers[0]))
         for layer in layers[1:-1]:
             product = self.add("MatMul", hidden, self.constant(layer["w"]))
             hidden = self.add("Relu", self.shift(product, layer))
         out = self.add("MatMul", hidden, self.constant(layers[-1]["w"]))
         out = self.add("Add", out, self.constant(layers[-1]["b"]))
         return self.add("Squeeze", out, self.constant([-1], np.int64)), hidden
+
+    def first_sums(
+        self, layers: list[dict[str, np.ndarray]], seen: str, gains: np.ndarray | float = 1.0
+    ) -> str:
+        """Return what the observation adds to the first layer of a critic, with its bias."""
+        weights = np.atleast_1d(gains)[:, None] * layers[0]["seen"]
+        return self.add("Gemm", seen, self.constant(weights), self.constant(layers[0]["b"]))
 
     def softplus(self, z: str, k: float) -> str:
         """Return log(1 + exp(k z)) / k."""
@@ -160,12 +173,11 @@ def build(network: Network) -> bytes:
         action = b.add("Clip", out, b.constant(-1.0), b.constant(1.0), output="proposed")
 
     if network.safety:
-        seen = x
+        seen, gains = x, np.ones(network.inputs, np.float32)  # gains within the first layer
         if about["closeness"] and about["sharpened"] != "no":
-            gains = np.full(network.inputs, about["gain"], np.float32)
+            gains[:] = about["gain"]
             if about["sharpened"] == "beside":
                 gains[network.obs_dim :] = 1.0
-                seen = b.add("Mul", x, b.constant(gains))
             else:
                 # scattered into their places by a product with a matrix of zeros and ones
                 place = np.zeros((len(network.closeness), network.inputs), np.float32)
@@ -173,7 +185,8 @@ def build(network: Network) -> bytes:
                 gains[network.closeness] = 0.0
                 sharp = b.add("MatMul", near, b.constant(place))
                 seen = b.add("Add", b.add("Mul", x, b.constant(gains)), sharp)
-        firsts = [b.add("MatMul", seen, b.constant(m[0]["seen"])) for m in network.safety]
+                gains[:] = 1.0
+        firsts = [b.first_sums(layers, seen, gains) for layers in network.safety]
         raw, hiddens = [], []
         for first, layers in zip(firsts, network.safety, strict=True):
             share = b.add("MatMul", action, b.constant(layers[0]["done"]))
@@ -303,12 +316,17 @@ def _search(
         sums = b.add("Add", b.add("Unsqueeze", action, middle), others)
         others = b.add("Clip", sums, b.constant(-1.0), b.constant(1.0))
 
-    def tried(layers: list[dict[str, np.ndarray]], first: str) -> tuple[str, str]:
+    def tried(layers: list[dict[str, np.ndarray]], first: str, last: str = "") -> tuple[str, str]:
+        """Return the passes of the candidates, and of the action `last` behind them."""
         if around:
             share = b.add("MatMul", others, b.constant(layers[0]["done"]))
         else:
             share = b.constant(layers[0]["tried"])
-        return b.critic(layers, b.add("Add", b.add("Unsqueeze", first, middle), share))
+        sums = b.add("Add", b.add("Unsqueeze", first, middle), share)
+        if last:
+            own = b.add("Add", first, b.add("MatMul", last, b.constant(layers[0]["done"])))
+            sums = b.add("Concat", sums, b.add("Unsqueeze", own, middle), axis=1)
+        return b.critic(layers, sums)
 
     passes = [tried(m, first) for m, first in zip(network.safety, firsts, strict=True)]
     qs = [b.cost_output(z, about["safety"]) for z, _ in passes]
@@ -319,8 +337,12 @@ def _search(
         helps = b.add("Less", q_best, b.add("Unsqueeze", q, middle))
     else:
         assert network.reward is not None
-        first = b.add("MatMul", x, b.constant(network.reward[0]["seen"]))
-        q_reward, _ = tried(network.reward, first)
+        # one pass, with the proposed action in the last place
+        q_all, _ = tried(network.reward, b.first_sums(network.reward, x), action)
+        number = len(network.candidates)
+        sizes = b.constant([number, 1], np.int64)
+        q_reward, own = b.name(), b.name()  # (N, K), (N, 1)
+        b.nodes.append(b.onnx.helper.make_node("Split", [q_all, sizes], [q_reward, own], axis=1))
         within = b.add("LessOrEqual", q_others, b.add("Unsqueeze", tolerance, middle))
         least = b.add("ReduceMin", q_others, axes=[1], keepdims=1)
         some = b.add("LessOrEqual", least, b.add("Unsqueeze", tolerance, middle))  # (N, 1)
@@ -330,9 +352,7 @@ def _search(
         worth = b.add("Where", some, kept, priced)
         best = b.add("ArgMax", worth, axis=1, keepdims=1)
         q_best = b.add("GatherElements", q_others, best, axis=1)
-        share = b.add("MatMul", action, b.constant(network.reward[0]["done"]))
-        own, _ = b.critic(network.reward, b.add("Add", first, share))
-        own = b.add("Unsqueeze", b.add("Sub", own, b.add("Mul", q, price)), middle)
+        own = b.add("Sub", own, b.add("Unsqueeze", b.add("Mul", q, price), middle))
         better = b.add("Greater", b.add("GatherElements", worth, best, axis=1), own)
         helps = b.add("Or", some, better)
     helps = b.add("And", helps, b.add("Unsqueeze", screened, middle))  # (N, 1)

@@ -213,7 +213,7 @@ class Network:
             own = self.own_actions(action)
             return Decision(own, action, proposed, unknown, unknown, no, no)
         seen = self.critic_inputs(obs, x)
-        firsts = [seen @ layers[0]["seen"] for layers in self.safety]
+        firsts = [first_sums(layers, seen) for layers in self.safety]
         passes = [
             critic(layers, first + action @ layers[0]["done"])
             for layers, first in zip(self.safety, firsts, strict=True)
@@ -282,7 +282,7 @@ class Network:
         else:
             assert self.reward is not None
             # one pass, with the proposed action in the last place
-            first = x @ self.reward[0]["seen"]
+            first = first_sums(self.reward, x)
             q_all, _ = tried(self.reward, first, action @ self.reward[0]["done"])
             q_reward, own = q_all[:, :-1], q_all[:, -1]
             within = q_others <= tolerance[:, None]
@@ -323,22 +323,37 @@ def relu(x: Array) -> Array:
 
 
 def shift(sums: Array, layer: dict[str, Array]) -> Array:
-    """Return a layer's sums with its bias, normalised if it has a gain; their mean is 0 then."""
-    sums = sums + layer["b"]
+    """Add a layer's bias to its sums, which nobody else needs, and normalise them."""
+    sums += layer["b"]
+    return normalise(sums, layer)
+
+
+def normalise(sums: Array, layer: dict[str, Array]) -> Array:
+    """Normalise a layer's sums in their place, if it has a gain; their mean is 0 then."""
     if "g" in layer:
-        var = np.einsum("...i,...i->...", sums, sums) / np.float32(sums.shape[-1])
-        sums /= np.sqrt(var + NORM_EPSILON)[..., None]
+        var = np.einsum("...i,...i->...", sums, sums) * np.float32(1.0 / sums.shape[-1])
+        sums *= (np.float32(1.0) / np.sqrt(var + NORM_EPSILON))[..., None]
         sums *= layer["g"]
         sums += layer["o"]
+    return sums
+
+
+def first_sums(layers: Layers, seen: Array) -> Array:
+    """Return what the observation adds to the first layer of a critic, with its bias."""
+    sums = seen @ layers[0]["seen"]
+    sums += layers[0]["b"]
     return cast(Array, sums)
 
 
 def critic(layers: Layers, sums: Array) -> tuple[Array, Array]:
-    """Return raw values (...,) and the last hidden layer (..., H) from the first layer's sums."""
+    """Return raw values (...,) and the last hidden layer (..., H) from the first layer's sums.
+
+    The sums have their bias and are used up.
+    """
     if len(layers) == 1:
         raise ValueError("a critic without a hidden layer")
     rows, shape = sums.reshape(-1, sums.shape[-1]), sums.shape[:-1]
-    hidden = relu(shift(rows, layers[0]))
+    hidden = relu(normalise(rows, layers[0]))
     for layer in layers[1:-1]:
         hidden = relu(shift(hidden @ layer["w"], layer))
     out = hidden @ layers[-1]["w"][:, 0] + layers[-1]["b"][0]
