@@ -7,12 +7,14 @@ from pathlib import Path
 
 import safecritic
 from safecritic import methods
+from safecritic.report import claims, data
 from safecritic.study import table as tables
 from safecritic.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 RESULTS = ROOT / "docs" / "results" / "tasks.md"
+CLAIMS = ROOT / "docs" / "results" / "claims.md"
 MARKED = re.compile(
     r"(<!-- (\w+) table: made by python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL
 )
@@ -71,6 +73,23 @@ def summary_table() -> str:
     return markdown(columns, [[row[place] for place in places] for row in shown])
 
 
+def claims_table() -> str:
+    """Return the paper's claims and what the runs in results/tasks say of each."""
+    table = claims.claims_table(study(), ROOT)
+    return markdown(table.header, table.rows)
+
+
+def tests_table() -> str:
+    """Return every test of those claims."""
+    table = claims.tests_table(study(), ROOT)
+    return markdown(table.header, table.rows)
+
+
+def study() -> data.Study:
+    """Return the committed runs."""
+    return data.read(ROOT / "results" / "tasks")
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     lines = [header, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
@@ -83,8 +102,14 @@ TABLES = {
     "tasks": tasks_table,
     "results": results_table,
     "summary": summary_table,
+    "claims": claims_table,
+    "tests": tests_table,
 }
-PAGES = {README: {"methods", "tasks", "summary"}, RESULTS: {"results"}}  # the tables of each
+PAGES = {  # the tables of each
+    README: {"methods", "tasks", "summary"},
+    RESULTS: {"results"},
+    CLAIMS: {"claims", "tests"},
+}
 
 
 def updated(text: str) -> str:

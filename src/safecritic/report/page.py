@@ -18,7 +18,8 @@ from safecritic.report.data import Study, listed, title
 from safecritic.report.interactive import plotly, widest
 from safecritic.report.marks import Figure
 from safecritic.report.sections import INTRODUCTIONS, Item
-from safecritic.report.tables import DIFFERS, WORDS, Table
+from safecritic.report.table import TEXTS, WORDS, Table
+from safecritic.report.tables import DIFFERS
 from safecritic.report.verdict import verdicts
 from safecritic.study.table import in_order
 
@@ -213,6 +214,7 @@ def _table(table: Table) -> str:
         for at, cell in enumerate(row):
             kinds = [table.marks.get((number, at), "")]
             kinds.append("word" if table.header[at] in WORDS else "")
+            kinds.append("text" if table.header[at] in TEXTS else "")
             kinds.append("fixed" if table.header[at] in FIXED else "")
             kinds.append("paper" if table.header[at].endswith(", paper") else "")
             kinds.append("differs" if table.header[at] == DIFFERS else "")

@@ -17,6 +17,7 @@ INTRODUCTIONS = {
     "Deployment": "The trained policies: no exploration noise, screen on.",
     "Cost maps": "What the safety critic predicts for each place, against what is true there.",
     "Uncertainty": "Is the influence high where the critic is wrong, and does Theorem 1 hold?",
+    "The paper's claims": "What the paper says of USC, taken one by one.",
     "Time and memory": "",
     "Runs": "",
     "Settings": "What the runs were made with.",

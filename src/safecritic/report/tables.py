@@ -11,21 +11,19 @@ Every table has the limit, the seeds within it, and the steps. Bold is the best 
 keep the limit, and those of them that cannot be told apart from it.
 """
 
-import csv
-import io
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
 
 from safecritic.evaluation import statistics
-from safecritic.files import write_text
-from safecritic.report import sections
+from safecritic.report import claims, sections
 from safecritic.report.data import PaperValue, Study, listed, steps_text, title
+from safecritic.report.table import Table
 from safecritic.study.grid import limit_text
 from safecritic.study.table import (
     NONE,
@@ -33,91 +31,13 @@ from safecritic.study.table import (
     Summary,
     interval_text,
     number_text,
-    plain_cell,
     summarise,
 )
 
 DIFFERS = "≠"
-WORDS = ("task", "method", "against", "run", "state", "setting", "package")  # not numbers
 CONTEXT = ("limit", "within limit", "steps")  # of every table
 MOST_ROWS = 48  # of a table that is not folded: eight methods on six tasks
 EPISODES = 10  # of a cell in the paper's deployment tables
-
-
-@dataclass
-class Table:
-    """A table as it is shown."""
-
-    name: str  # of its files
-    title: str
-    caption: str
-    header: list[str]
-    rows: list[list[str]]
-    section: str = ""
-    folded: bool = False  # hidden until clicked: long, and of interest to few
-    warning: str = ""  # above the table
-    marks: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, column): best, worse
-    links: dict[tuple[int, int], str] = field(default_factory=dict)  # to a folder
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to show."""
-        return not self.rows
-
-    def write_csv(self, path: Path) -> None:
-        """Write header and cells as CSV."""
-        text = io.StringIO(newline="")
-        writer = csv.writer(text)
-        for row in (self.header, *self.rows):
-            writer.writerow(map(plain_cell, row))
-        write_text(path, text.getvalue())
-
-    def write_latex(self, path: Path) -> None:
-        """Write a LaTeX table, which needs the package booktabs; best cells are bold."""
-        columns = "".join("l" if name in WORDS else "r" for name in self.header)
-        text = [f"{self.title}.", self.caption, self.warning]
-        lines = [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{_latex(' '.join(filter(None, text)))}}}",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            " & ".join(_latex(name) for name in self.header) + r" \\",
-            r"\midrule",
-        ]
-        for number, row in enumerate(self.rows):
-            if number and row[0] != self.rows[number - 1][0] and _labels(self) > 1:
-                lines.append(r"\addlinespace")
-            cells = [_latex(cell) for cell in row]
-            for at in range(len(cells)):
-                if self.marks.get((number, at)) == "best":
-                    cells[at] = rf"\textbf{{{cells[at]}}}"
-            lines.append(" & ".join(cells) + r" \\")
-        lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-        write_text(path, "\n".join(lines) + "\n")
-
-
-def _labels(table: Table) -> int:
-    """Return the number of columns that are words."""
-    return sum(name in WORDS for name in table.header)
-
-
-def _latex(text: str) -> str:
-    plain = {
-        "\\": r"\textbackslash{}",
-        "±": r"$\pm$",
-        "≠": r"$\neq$",
-        "≥": r"$\geq$",
-        "–": "--",
-        "²": r"$^2$",
-        "→": r"$\to$",
-        "<": r"$<$",
-        ">": r"$>$",
-        "^": r"\^{}",
-        "~": r"\~{}",
-        **{sign: "\\" + sign for sign in "%&_#{}$"},
-    }
-    return "".join(plain.get(sign, sign) for sign in text)
 
 
 def differs(
@@ -581,6 +501,7 @@ TABLES: dict[str, list[Function]] = {
     "Deployment": [deployment_table, success_table],
     "Cost maps": [instant_map_table, discounted_map_table],
     "Uncertainty": [calibration_table, theorem_table],
+    "The paper's claims": [claims.claims_table, claims.tests_table],
     "Time and memory": [resources_table],
     "Runs": [runs_table],
     "Settings": [settings_table, versions_table],
