@@ -2,6 +2,7 @@
 
     safecritic study tasks.toml --out runs/tasks
     python benchmarks/screen.py runs/tasks/runs/usc-CarButton1-seed*
+    python benchmarks/screen.py RUN --set tolerance=1.0 --set screen_price=0.5    # another screen
 
 Deploys each policy in the same fresh scenes three times and prints cost, success and reward, means
 over scenes and then over policies, and the differences from the policy without its screen with
@@ -12,13 +13,15 @@ today's defaults of what their version did not know.
 from __future__ import annotations
 
 import argparse
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from mechanisms import policy_of
 from safecritic import api
-from safecritic.evaluation.evaluate import Policy, run_episode
+from safecritic.evaluation.evaluate import Policy, escape_of, run_episode
 from safecritic.evaluation.statistics import bootstrap
 from safecritic.run.episode import episode_row
 
@@ -42,7 +45,14 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+", help="folders of runs of one task")
     parser.add_argument("--scenes", type=int, default=500, help="of each policy (default 500)")
     parser.add_argument("--seed", type=int, default=SEED, help=f"first scene (default {SEED})")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the screen"
+    )
     options = parser.parse_args()
+    changes = {}
+    for text in options.set:
+        name, _, value = text.partition("=")
+        changes[name] = json.loads(value) if value[:1] in "-.0123456789" else value
     kinds: dict[str, list[np.ndarray]] = {"off": [], "without escape": [], "on": []}
     for run in options.runs:
         agent = api.Agent.load(run)
@@ -50,9 +60,12 @@ def main() -> None:
             parser.error(f"{run} holds an agent of {agent.method} without a screen")
         policies = {
             "off": policy_of(agent, options.seed, screen=False),
-            "without escape": policy_of(agent, options.seed),
-            "on": agent.policy(seed=options.seed),
+            "without escape": policy_of(agent, options.seed, **changes),
+            "on": policy_of(agent, options.seed, **changes),
         }
+        config = replace(agent.config, **changes)
+        state, size = agent.training.device.agent, agent.training.spec.obs_dim
+        policies["on"].escape = escape_of(state, config, size)
         for name, policy in policies.items():
             kinds[name].append(rows(agent, policy, options.scenes, options.seed))
         means = ", ".join(f"{name} {x[-1][:, 0].mean():.2f}" for name, x in kinds.items())

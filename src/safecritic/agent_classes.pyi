@@ -440,11 +440,14 @@ class SC(Agent):
         multiplier_aim: share of the limit that episodes are to cost; 1 as printed (default 0.8)
         multiplier_memory: decisions over which the episodes' cost is averaged (default 2000.0)
         multiplier_max: largest multiplier; the paper gives no value (default 3.0)
-        tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
+        tolerance: Q_C above which an action is screened; paper: 0.3 (default 0.2)
         tolerance_in: what is left of the limit; paper: cost (default "budget")
-        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
+        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.3)
         screen_choice: best Q_R within; paper: least Q_C (default "reward")
-        screen_price: of Q_C where nothing is within, in multipliers (default 3.0)
+        screen_price: of Q_C where nothing is within, in multipliers of at least 1 (default 1.0)
+        training_tolerance: the same in training, as long as there is much to learn (default 1.0)
+        training_least: the smallest in training, in typical costs (default 0.1)
+        training_price: of Q_C in training, in multipliers (default 3.0)
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -506,11 +509,14 @@ class SC(Agent):
         multiplier_aim: float = 0.8,
         multiplier_memory: float = 2000.0,
         multiplier_max: float = 3.0,
-        tolerance: float = 1.0,
+        tolerance: float = 0.2,
         tolerance_in: Literal["budget", "cost"] = "budget",
-        tolerance_least: float = 0.1,
+        tolerance_least: float = 0.3,
         screen_choice: Literal["reward", "cost"] = "reward",
-        screen_price: float = 3.0,
+        screen_price: float = 1.0,
+        training_tolerance: float = 1.0,
+        training_least: float = 0.1,
+        training_price: float = 3.0,
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
@@ -592,11 +598,14 @@ class CSC(Agent):
         alternatives_from: box, or near the policy (default "policy")
         alternatives_spread: spread of the noise around the policy, for "policy" (default 0.2)
         sigma_epsilon: eps beside sigma; the paper gives no value (default 0.01)
-        tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
+        tolerance: Q_C above which an action is screened; paper: 0.3 (default 0.2)
         tolerance_in: what is left of the limit; paper: cost (default "budget")
-        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
+        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.3)
         screen_choice: best Q_R within; paper: least Q_C (default "reward")
-        screen_price: of Q_C where nothing is within, in multipliers (default 3.0)
+        screen_price: of Q_C where nothing is within, in multipliers of at least 1 (default 1.0)
+        training_tolerance: the same in training, as long as there is much to learn (default 1.0)
+        training_least: the smallest in training, in typical costs (default 0.1)
+        training_price: of Q_C in training, in multipliers (default 3.0)
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -669,11 +678,14 @@ class CSC(Agent):
         alternatives_from: Literal["uniform", "policy"] = "policy",
         alternatives_spread: float = 0.2,
         sigma_epsilon: float = 0.01,
-        tolerance: float = 1.0,
+        tolerance: float = 0.2,
         tolerance_in: Literal["budget", "cost"] = "budget",
-        tolerance_least: float = 0.1,
+        tolerance_least: float = 0.3,
         screen_choice: Literal["reward", "cost"] = "reward",
-        screen_price: float = 3.0,
+        screen_price: float = 1.0,
+        training_tolerance: float = 1.0,
+        training_least: float = 0.1,
+        training_price: float = 3.0,
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
@@ -764,11 +776,14 @@ class USCNR(Agent):
         curvature_refresh: updates between two factorisations of the curvature (default 50)
         caution_from: what caution follows; others show what u is worth (default "influence")
         caution_indicator: double the caution where Q_C is above the batch's mean (default True)
-        tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
+        tolerance: Q_C above which an action is screened; paper: 0.3 (default 0.2)
         tolerance_in: what is left of the limit; paper: cost (default "budget")
-        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
+        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.3)
         screen_choice: best Q_R within; paper: least Q_C (default "reward")
-        screen_price: of Q_C where nothing is within, in multipliers (default 3.0)
+        screen_price: of Q_C where nothing is within, in multipliers of at least 1 (default 1.0)
+        training_tolerance: the same in training, as long as there is much to learn (default 1.0)
+        training_least: the smallest in training, in typical costs (default 0.1)
+        training_price: of Q_C in training, in multipliers (default 3.0)
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -850,11 +865,14 @@ class USCNR(Agent):
         curvature_refresh: int = 50,
         caution_from: Literal["influence", "spread", "error", "chance"] = "influence",
         caution_indicator: bool = True,
-        tolerance: float = 1.0,
+        tolerance: float = 0.2,
         tolerance_in: Literal["budget", "cost"] = "budget",
-        tolerance_least: float = 0.1,
+        tolerance_least: float = 0.3,
         screen_choice: Literal["reward", "cost"] = "reward",
-        screen_price: float = 3.0,
+        screen_price: float = 1.0,
+        training_tolerance: float = 1.0,
+        training_least: float = 0.1,
+        training_price: float = 3.0,
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,
@@ -957,11 +975,14 @@ class USC(Agent):
         refine_confident: leave out neighbours that are among the n uncertain samples (default True)
         refine_block: rows searched for neighbours: a random block of the replay (default 256)
         refine_reach: rows on either side of the sample, searched as well (default 8)
-        tolerance: Q_C above which an action is screened; paper: 0.3 (default 1.0)
+        tolerance: Q_C above which an action is screened; paper: 0.3 (default 0.2)
         tolerance_in: what is left of the limit; paper: cost (default "budget")
-        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.1)
+        tolerance_least: smallest tolerance of a budget, in typical costs (default 0.3)
         screen_choice: best Q_R within; paper: least Q_C (default "reward")
-        screen_price: of Q_C where nothing is within, in multipliers (default 3.0)
+        screen_price: of Q_C where nothing is within, in multipliers of at least 1 (default 1.0)
+        training_tolerance: the same in training, as long as there is much to learn (default 1.0)
+        training_least: the smallest in training, in typical costs (default 0.1)
+        training_price: of Q_C in training, in multipliers (default 3.0)
         screen_candidates: number of actions tried, N; the paper gives no value (default 16)
         screen_from: paper: ou, noise on the action (default "grid")
         screen_spread: spread of the noise around the action (default 0.2)
@@ -1055,11 +1076,14 @@ class USC(Agent):
         refine_confident: bool = True,
         refine_block: int = 256,
         refine_reach: int = 8,
-        tolerance: float = 1.0,
+        tolerance: float = 0.2,
         tolerance_in: Literal["budget", "cost"] = "budget",
-        tolerance_least: float = 0.1,
+        tolerance_least: float = 0.3,
         screen_choice: Literal["reward", "cost"] = "reward",
-        screen_price: float = 3.0,
+        screen_price: float = 1.0,
+        training_tolerance: float = 1.0,
+        training_least: float = 0.1,
+        training_price: float = 3.0,
         screen_candidates: int = 16,
         screen_from: Literal["grid", "uniform", "ou"] = "grid",
         screen_spread: float = 0.2,

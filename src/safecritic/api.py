@@ -38,6 +38,7 @@ from safecritic.evaluation.evaluate import Evaluation, Policy, escape_of, evalua
 from safecritic.run import checkpoint, records
 from safecritic.run.callbacks import Progress, as_callback
 from safecritic.run.curves import draw_curves
+from safecritic.run.episode import ACT_COLUMNS
 from safecritic.run.folder import (
     RunFolder,
     RunFolderError,
@@ -378,13 +379,14 @@ class Agent:
         if len(rows) == 1:
             policy.spent = float(costs[0])
             return np.concatenate([policy(rows[0]), policy.acting], dtype=np.float32)[None]
+        columns = self.training.spec.action_dim + len(ACT_COLUMNS)
         # to a power of two, so that few sizes are ever compiled
         more = 2 ** math.ceil(math.log2(len(rows))) - len(rows)
         padded = np.concatenate([rows, np.repeat(rows[-1:], more, axis=0)])
         padded_costs = np.concatenate([costs, np.repeat(costs[-1:], more)])
         key, packed = _batched(policy._act)(policy._state, padded, padded_costs)
         policy._state = policy._state._replace(key=key)
-        return np.asarray(packed)[: len(rows)]
+        return np.asarray(packed)[: len(rows), :columns]
 
     def _own_actions(self, actions: np.ndarray) -> np.ndarray:
         """Return actions (N, A) in [-1, 1] in the bounds, shape and type of the environment."""

@@ -103,6 +103,7 @@ PAPER_PARTS: dict[str, dict[str, Any]] = {
     "refinement": {"refine_target": "cost", "refine_own": 0.0, "refine_clip": 0.0},
     "screen": {
         "tolerance": 0.3,
+        "training_tolerance": 0.3,
         "tolerance_in": "cost",
         "screen_choice": "cost",
         "screen_from": "ou",

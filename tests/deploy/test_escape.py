@@ -29,7 +29,7 @@ def answers(
     found: list[tuple[float, ...] | None] = []
     spent, obs = start, np.zeros(4)
     for cost in costs:
-        way = escape(obs, AHEAD, spent)
+        way = escape(obs, AHEAD, spent, AHEAD, False)
         found.append(None if way is None else tuple(way.tolist()))
         spent, obs = spent + cost, obs + moved
     return found
@@ -74,6 +74,31 @@ def test_the_scale_of_costs_does_not_matter() -> None:
     large = answers(Escape(rule(limit=5 * 1024.0)), [1024 * x for x in costs], 10 * 1024.0)
     assert small == large
     assert any(small)
+
+
+OWN = np.array([1.0, -1.0], np.float32)
+
+
+def given_way(changed: list[bool], moved: float = 0.0, spent: float = 0.0) -> list[bool | None]:
+    """Return at each decision whether the policy's own action is done; None: another is."""
+    escape, obs = Escape(rule()), np.zeros(4)
+    found: list[bool | None] = []
+    for number, each in enumerate(changed):
+        way = escape(obs, AHEAD, spent * number, OWN, each)
+        found.append(False if way is None else (True if way.tolist() == OWN.tolist() else None))
+        obs = obs + moved
+    return found
+
+
+def test_a_screen_that_leads_nowhere_gives_way() -> None:
+    # after three decisions in a row the policy has two
+    assert given_way([True] * 6) == [False, False, True, True, False, True]
+    assert given_way([True, True, False, True, True, False]) == [False] * 6  # not in a row
+    assert given_way([True] * 6, moved=0.6) == [False] * 6  # it moves
+    assert given_way([False] * 6) == [False] * 6
+    # within the budget nothing else is tried; beyond it the way out goes before
+    assert None not in given_way([True] * 8, spent=0.1)
+    assert None in given_way([True] * 8, spent=10.0)
 
 
 @pytest.mark.slow

@@ -615,32 +615,44 @@ def act(
         here = actor_inputs(state, obs, config)
         return q_reward(state.reward, jnp.broadcast_to(here, (len(actions), len(here))), actions)
 
-    tolerance = screen_tolerance(state, spent, size, config)
+    tolerance = screen_tolerance(state, spent, size, config, explore)
     # Before a task is learned nothing is within, and a critic that knows little would do all the
     # acting; a learned policy without noise may push for good against what it cannot move.
     lost = ~near_limit(state.past, config.cost_limit)
-    price = 0.0 if config.screen is None else config.screen.screen_price * state.multiplier
+    price = state.multiplier if explore else jnp.maximum(state.multiplier, 1.0)
+    if config.screen is not None:
+        price *= config.screen.training_price if explore else config.screen.screen_price
     chosen = screening.screen(
         *(key_screen, action, cost_of, reward_of, config.screen, tolerance, price),
         keep=lost & explore,
     )
     info = {"q_cost": size * chosen.q_cost, "screened": chosen.screened, "changed": chosen.changed}
+    info["proposed"] = action
     return chosen.action, {"key": key, "noise": noise}, info
 
 
 def screen_tolerance(
-    state: SafetyCriticState, spent: jax.Array, size: jax.Array, config: SafetyCriticSettings
+    state: SafetyCriticState,
+    spent: jax.Array,
+    size: jax.Array,
+    config: SafetyCriticSettings,
+    explore: bool,
 ) -> jax.Array:
     """Return the screen's tolerance in the agent's units of cost, of which one has `size`.
 
-    Before the first cost there is no unit, and nothing to screen for.
+    Deployed, with `explore` false, it may be another than in training. Before the first cost there
+    is no unit, and nothing to screen for.
     """
     if config.screen is None:
         return jnp.asarray(jnp.inf, jnp.float32)
-    tolerance = config.screen.tolerance / size
-    if config.screen.tolerance_in == "budget":
+    part = config.screen
+    share, least = part.tolerance, part.tolerance_least
+    if explore:
+        share, least = part.training_tolerance, part.training_least
+    tolerance = share / size
+    if part.tolerance_in == "budget":
         left = jnp.maximum(config.cost_limit - spent, 0.0) / size
-        tolerance = jnp.maximum(config.screen.tolerance * left, config.screen.tolerance_least)
+        tolerance = jnp.maximum(share * left, least)
     unknown = (config.units == "measured") & (state.units.cost.size == 0)
     return jnp.where(unknown, jnp.inf, tolerance).astype(jnp.float32)
 

@@ -19,11 +19,14 @@ class Screen(Part):
 
     TITLE: ClassVar[str] = "screen"
 
-    tolerance: float = 1.0  # Q_C above which an action is screened; paper: 0.3
+    tolerance: float = 0.2  # Q_C above which an action is screened; paper: 0.3
     tolerance_in: Literal["budget", "cost"] = "budget"  # what is left of the limit; paper: cost
-    tolerance_least: float = 0.1  # smallest tolerance of a budget, in typical costs
+    tolerance_least: float = 0.3  # smallest tolerance of a budget, in typical costs
     screen_choice: Literal["reward", "cost"] = "reward"  # best Q_R within; paper: least Q_C
-    screen_price: float = 3.0  # of Q_C where nothing is within, in multipliers
+    screen_price: float = 1.0  # of Q_C where nothing is within, in multipliers of at least 1
+    training_tolerance: float = 1.0  # the same in training, as long as there is much to learn
+    training_least: float = 0.1  # the smallest in training, in typical costs
+    training_price: float = 3.0  # of Q_C in training, in multipliers
     screen_candidates: int = 16  # number of actions tried, N; the paper gives no value
     screen_from: Literal["grid", "uniform", "ou"] = "grid"  # paper: ou, noise on the action
     screen_spread: float = 0.2  # spread of the noise around the action
@@ -34,7 +37,8 @@ class Screen(Part):
     def check(self) -> None:
         super().check()
         require_positive(self, "screen_candidates")
-        require_not_negative(self, "screen_spread", "tolerance_least", "escape_after")
+        require_not_negative(self, "screen_spread", "tolerance_least", "training_least")
+        require_not_negative(self, "escape_after")
         require_positive(self, "escape_for", "escape_near")
 
 

@@ -85,7 +85,7 @@ def extract(agent: Any, tolerance: float | None = None) -> tuple[dict[str, Any],
         known = config.units != "measured" or float(state.units.cost.size) > 0
         about["screen"], arrays["screen/candidates"] = _screen(screen, spec.action_dim, known)
         # of Q_C where nothing is within the tolerance; rounded as the agent rounds it
-        price = np.float32(screen.screen_price) * np.float32(state.multiplier)
+        price = np.float32(screen.screen_price) * np.maximum(np.float32(state.multiplier), 1)
         about["screen"]["price"] = float(price)
     elif tolerance is not None:
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from safecritic.evaluation.critic_quality import CriticSteps, critic_quality, critic_steps
-from safecritic.run.episode import Episode, episode_row, over_known
+from safecritic.run.episode import ACT_COLUMNS, Episode, episode_row, over_known
 from safecritic.run.folder import finite_or_none, write_json
 from safecritic.runtime.escape import Escape, Rule
 from safecritic.tasks.checks import StepChecks
@@ -32,20 +32,22 @@ class Policy:
         self._act = act
         self.escape = escape
         self._state = state._replace(key=jax.random.fold_in(state.key, seed))
-        self._action_dim = action_dim
+        self._places = (action_dim, action_dim + len(ACT_COLUMNS))
         self.spent = 0.0
         self.acting: tuple[float, ...] = ()
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         carry, packed = self._act(self._state, np.array(obs, np.float32), np.float32(self.spent))
         self._state = self._state._replace(**carry)
-        packed = np.asarray(packed)
-        self.acting = tuple(packed[self._action_dim :].tolist())
-        action = np.array(packed[: self._action_dim])
-        way = None if self.escape is None else self.escape(obs, action, self.spent)
+        action, acting, proposed = np.split(np.array(packed), self._places)
+        self.acting = tuple(acting.tolist())
+        if self.escape is None:
+            return action
+        way = self.escape(obs, action, self.spent, proposed, self.acting[2] > 0)
         if way is None:
             return action
-        self.acting = (math.nan, 1.0, 1.0)  # Q_C was not asked
+        # Q_C was not asked; where the screen gives way the action is the policy's own
+        self.acting = (math.nan, 1.0, 0.0 if self.escape.gives_way else 1.0)
         return way
 
     def reset(self) -> None:

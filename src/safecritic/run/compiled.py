@@ -101,11 +101,13 @@ def act(
 ) -> tuple[Any, Any]:
     """Act, and return the fields of the state that changed and the packed result.
 
-    The result is one array, the action followed by ACT_COLUMNS: one transfer to the host.
+    The result is one array, the action followed by ACT_COLUMNS: one transfer to the host. Behind
+    them, without exploration, is the action that the policy proposed.
     """
     action, carry, info = agent.act(state, obs, spent, config, explore)
     columns = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACT_COLUMNS]
-    return carry, jnp.concatenate([action, jnp.stack(columns)])
+    proposed = [] if explore else [info.get("proposed", action)]
+    return carry, jnp.concatenate([action, jnp.stack(columns), *proposed])
 
 
 @functools.lru_cache(maxsize=16)

@@ -71,8 +71,9 @@ class Watch:
             yield (
                 "screen",
                 f"the screen changed {share:.0%} of the actions of the last {WINDOW} episodes, so "
-                "that it acts more often than the policy: raise tolerance (--tolerance), or check "
-                f"that the cost limit {self.cost_limit:g} is within reach (--cost-limit)",
+                "that it acts more often than the policy: raise training_tolerance "
+                "(--training-tolerance), or check that the cost limit "
+                f"{self.cost_limit:g} is within reach (--cost-limit)",
             )
         if 2 * step >= until and self.only_rises():
             costs, _ = self.last_half()

@@ -1,10 +1,16 @@
-"""The way out of a place where a policy without noise would pay for ever.
+"""The way out of a place where a policy without noise would stay for ever.
 
 A deployed policy has no noise: where it pushes against something it cannot move, it does so to the
 end of the episode, and the critic, which sees no action that helps at once, lets it. So once the
 budget is used up, if each of the last decisions cost something and the observation has hardly
 changed meanwhile, the opposite of what was tried is done for a few decisions, and after that, in
 turn, a corner of the box of actions and the opposite again.
+
+A screen may hold up a policy in the same way: every action that leads on costs something, so it
+takes one that leads nowhere. If it has changed each of the last decisions and the observation has
+hardly changed meanwhile, it gives way: the policy has a few decisions of its own, each time twice
+as many as before. It also gives way while decisions cost something: it is there to keep out of
+such a place, and inside it a change of mind at every decision only makes the stay longer.
 """
 
 from collections import deque
@@ -19,7 +25,7 @@ ROUNDING = 1e-6  # of a budget, by which sums of the same costs may differ
 class Rule(NamedTuple):
     """When to escape, and for how long."""
 
-    after: int  # decisions in a row that cost something
+    after: int  # decisions in a row that cost something, or that the screen changed
     length: int  # decisions for which the way out is held
     near: float  # mean squared change of the scaled observation; 2 between unrelated ones
     limit: float  # budget of an episode
@@ -41,37 +47,56 @@ class Escape:
         self._tried: deque[Array] = deque(maxlen=self.rule.after)
         self._costly = 0  # decisions in a row
         self._before: float | None = None  # what was spent at the last decision
+        self._changed = 0  # decisions in a row that the screen changed
+        self.gives_way = False  # the way out is the policy's own action
+        self._given = 0  # times that the screen gave way
         self._left = 0  # decisions for which the way out is still held
         self._number = 0  # of ways out so far
         self._way = np.zeros(0, np.float32)
 
-    def __call__(self, obs: Array, action: Array, spent: float) -> Array | None:
-        """Return the action (A,) to do in the place of the policy's `action`, or None.
+    def __call__(
+        self, obs: Array, action: Array, spent: float, proposed: Array, changed: bool
+    ) -> Array | None:
+        """Return the action (A,) to do in the place of the screened `action`, or None.
 
-        Both are in [-1, 1]. `obs` (O,) is as the environment gives it, `spent` what the episode
-        has cost so far.
+        Actions are in [-1, 1]; `proposed` is the policy's own, `changed` whether the screen took
+        another. `obs` (O,) is as the environment gives it, `spent` what the episode has cost so
+        far.
         """
         rule = self.rule
-        if self._before is not None:
-            self._costly = self._costly + 1 if spent > self._before else 0
+        pays = self._before is not None and spent > self._before
+        self._costly = self._costly + 1 if pays else 0
         self._before = spent
+        overruled = pays and changed
+        if overruled:
+            action, changed = proposed, False
+        self._changed = self._changed + 1 if changed else 0
         scaled = (np.asarray(obs, np.float64) - rule.mean) / rule.spread
         self._seen.append(np.clip(scaled, -rule.clip, rule.clip))
         self._tried.append(np.asarray(action, np.float64))
         if self._left == 0 and self._is_stuck(spent):
-            self._way = self._next_way()
+            self.gives_way, self._way = False, self._next_way()
             self._left = rule.length
             self._costly = 0
+        elif self._left == 0 and self._changed >= rule.after and self._stays():
+            self.gives_way = True
+            self._left = rule.length * 2**self._given  # each time for longer
+            self._given += 1
+            self._changed = 0
         if self._left == 0:
-            return None
+            self.gives_way = overruled
+            return np.array(proposed, np.float32) if overruled else None
         self._left -= 1
-        return self._way
+        return np.array(proposed, np.float32) if self.gives_way else self._way
 
     def _is_stuck(self, spent: float) -> bool:
         rule = self.rule
         if self._costly < rule.after or spent <= rule.limit * (1.0 + ROUNDING):
             return False
-        return float(np.mean((self._seen[-1] - self._seen[0]) ** 2)) < rule.near
+        return self._stays()
+
+    def _stays(self) -> bool:
+        return float(np.mean((self._seen[-1] - self._seen[0]) ** 2)) < self.rule.near
 
     def _next_way(self) -> Array:
         number, self._number = self._number, self._number + 1

@@ -202,9 +202,12 @@ class Policy:
         """Return another decision where the policy pays and nothing changes (`Escape`)."""
         if self._escape is None or not self.screen:
             return decision
-        way = self._escape(row, decision.unit_action, self.spent)
+        way = self._escape(
+            row, decision.unit_action, self.spent, decision.proposed, decision.changed
+        )
         if way is not None:
-            self.counts["escapes"] += 1
+            gives_way = self._escape.gives_way
+            self.counts["gave way" if gives_way else "escapes"] += 1
             own = self.network.own_actions(way[None])[0]
             self.last = decision._replace(
                 action=own.reshape(self._shape).astype(self._dtype),
@@ -212,7 +215,7 @@ class Policy:
                 q_cost=math.nan,
                 influence=math.nan,
                 screened=True,
-                changed=True,
+                changed=not gives_way,
             )
         return self.last
 
