@@ -9,15 +9,16 @@ from helpers.agents import costly_replay, row, settings, start
 from safecritic.agents import safety_critic
 from safecritic.critics import screening
 from safecritic.critics.screening import Screen
+from safecritic.methods import make_config
 
 
-def tolerance(spent, **changes):
+def tolerance(spent, explore=False, **changes):
     config = settings("sc", units="measured", **changes)
     state = start("sc", config)
     for number in range(20):
         state = safety_critic.observe(state, row(costly_replay(), number), config)
     size = jnp.float32(2.0)
-    return float(safety_critic.screen_tolerance(state, jnp.float32(spent), size, config))
+    return float(safety_critic.screen_tolerance(state, jnp.float32(spent), size, config, explore))
 
 
 def test_a_budget_tolerance_is_a_share_of_what_is_left():
@@ -29,6 +30,17 @@ def test_a_budget_tolerance_is_a_share_of_what_is_left():
     assert tolerance(0.0, **(budget | {"cost_limit": 0.0})) == pytest.approx(0.1)
 
 
+def test_in_training_the_tolerance_is_another():
+    budget = {"tolerance_in": "budget", "tolerance": 0.2, "cost_limit": 8.0, "tolerance_least": 0.3}
+    budget |= {"training_tolerance": 1.0, "training_least": 0.1}
+    assert tolerance(0.0, **budget) == pytest.approx(0.2 * 8.0 / 2.0)
+    assert tolerance(0.0, True, **budget) == pytest.approx(8.0 / 2.0)
+    assert tolerance(9.0, **budget) == pytest.approx(0.3)
+    assert tolerance(9.0, True, **budget) == pytest.approx(0.1)
+    printed = make_config("sc", paper_defaults=True).screen
+    assert printed.training_tolerance == printed.tolerance == 0.3
+
+
 def test_the_printed_tolerance_does_not_depend_on_what_was_spent():
     printed = {"tolerance_in": "cost", "tolerance": 0.3}
     assert tolerance(0.0, **printed) == tolerance(100.0, **printed) == pytest.approx(0.15)
@@ -37,7 +49,9 @@ def test_the_printed_tolerance_does_not_depend_on_what_was_spent():
 def test_nothing_is_screened_before_the_first_cost():
     config = settings("sc", units="measured", tolerance_in="budget")
     spent, size = jnp.float32(0.0), jnp.float32(1.0)
-    assert safety_critic.screen_tolerance(start("sc", config), spent, size, config) == np.inf
+    for explore in (False, True):
+        found = safety_critic.screen_tolerance(start("sc", config), spent, size, config, explore)
+        assert found == np.inf
 
 
 @pytest.mark.parametrize(("dim", "number", "fixed"), [(2, 16, 9), (4, 16, 16), (6, 16, 1)])

@@ -96,9 +96,17 @@ def test_a_screen_that_leads_nowhere_gives_way() -> None:
     assert given_way([True, True, False, True, True, False]) == [False] * 6  # not in a row
     assert given_way([True] * 6, moved=0.6) == [False] * 6  # it moves
     assert given_way([False] * 6) == [False] * 6
-    # within the budget nothing else is tried; beyond it the way out goes before
-    assert None not in given_way([True] * 8, spent=0.1)
+    # the second time for twice as long, and then again at once: all would have been changed
+    assert given_way([True] * 20) == [False, False, True, True, False, *[True] * 15]
+    assert given_way([True] * 6 + [False] * 4)[5:] == [True, True, True, True, False]
+
+
+def test_a_screen_gives_way_while_decisions_cost_something() -> None:
+    # from the second decision on it is known that the one before cost something
+    assert given_way([True, True, False, True], moved=0.6, spent=0.1) == [False, True, False, True]
+    # beyond the budget the way out of a place where it is stuck goes before
     assert None in given_way([True] * 8, spent=10.0)
+    assert None not in given_way([True] * 8, spent=10.0, moved=0.6)
 
 
 @pytest.mark.slow
