@@ -463,9 +463,9 @@ def screen_figures(
     if config.screen is None:
         return []
     size = scaling.unit_sizes(state.units, config).cost
-    tolerance = float(size) * np.asarray(
-        safety_critic.screen_tolerance(state, jnp.asarray(fresh.spent, jnp.float32), size, config)
-    )
+    spent = jnp.asarray(fresh.spent, jnp.float32)
+    tolerance = safety_critic.screen_tolerance(state, spent, size, config, explore=False)
+    tolerance = float(size) * np.asarray(tolerance)
     proposed = Critic(agent).actions(fresh.transitions.obs)
     far = np.abs(fresh.transitions.action - proposed).max(axis=1) > amount
     fired = fresh.column("screened") > 0

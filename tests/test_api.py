@@ -146,6 +146,7 @@ def test_evaluation_is_the_deployed_policy_on_its_own_seeds() -> None:
     for number, row in enumerate(evaluation.episodes):
         env: Any = KeptPoint()
         obs, _ = env.reset(seed=50 + number)
+        policy.reset()
         reward = cost = 0.0
         length, done = 0, False
         while not done:

@@ -71,7 +71,7 @@ def test_the_best_other_is_who_it_is_compared_with(tmp_path: Path) -> None:
     study = study_of(tmp_path, ddpg=costs(3.0, 3.1), sc=costs(2.0, 2.1), usc=costs(1.0, 1.1))
     found = claims.differs("CarButton1", "cost in deployment", "usc", "best", -1.0)(study)
     assert found is not None
-    assert found.here.endswith("of SC's")
+    assert found.here.startswith("against SC: -")
 
 
 def test_limit_and_success(tmp_path: Path) -> None:

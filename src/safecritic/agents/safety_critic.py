@@ -627,7 +627,8 @@ def act(
         keep=lost & explore,
     )
     info = {"q_cost": size * chosen.q_cost, "screened": chosen.screened, "changed": chosen.changed}
-    info["proposed"] = action
+    assert chosen.q_proposed is not None
+    info |= {"proposed": action, "q_proposed": size * chosen.q_proposed}
     return chosen.action, {"key": key, "noise": noise}, info
 
 

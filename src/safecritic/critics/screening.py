@@ -47,6 +47,7 @@ class Screened(NamedTuple):
     q_cost: jax.Array  # its Q_C
     screened: jax.Array  # 1 if Q_C of the proposed action exceeded the tolerance
     changed: jax.Array  # 1 if another action was taken
+    q_proposed: jax.Array | None = None  # Q_C of the proposed action
 
 
 def candidates(
@@ -148,7 +149,7 @@ def screen(
         return Screened(action, q, zero, zero)
 
     if part is None:
-        return unchanged()
+        return unchanged()._replace(q_proposed=q)
 
     def search() -> Screened:
         others = candidates(
@@ -161,4 +162,5 @@ def screen(
             return choose_within(action, q, others, q_cost(others), reward, limit, cost, kept)
         return choose(action, q, others, q_cost(others))
 
-    return jax.lax.cond(q > tolerance, search, unchanged)
+    chosen = jax.lax.cond(q > tolerance, search, unchanged)
+    return chosen._replace(q_proposed=q)

@@ -32,22 +32,25 @@ class Policy:
         self._act = act
         self.escape = escape
         self._state = state._replace(key=jax.random.fold_in(state.key, seed))
-        self._places = (action_dim, action_dim + len(ACT_COLUMNS))
+        first = action_dim + len(ACT_COLUMNS)
+        self._places = (action_dim, first, first + action_dim)
         self.spent = 0.0
         self.acting: tuple[float, ...] = ()
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         carry, packed = self._act(self._state, np.array(obs, np.float32), np.float32(self.spent))
         self._state = self._state._replace(**carry)
-        action, acting, proposed = np.split(np.array(packed), self._places)
+        action, acting, proposed, q_proposed = np.split(np.array(packed), self._places)
         self.acting = tuple(acting.tolist())
         if self.escape is None:
             return action
         way = self.escape(obs, action, self.spent, proposed, self.acting[2] > 0)
         if way is None:
             return action
-        # Q_C was not asked; where the screen gives way the action is the policy's own
-        self.acting = (math.nan, 1.0, 0.0 if self.escape.gives_way else 1.0)
+        if self.escape.gives_way:
+            self.acting = (float(q_proposed[0]), 1.0, 0.0)
+        else:
+            self.acting = (math.nan, 1.0, 1.0)  # Q_C was not asked
         return way
 
     def reset(self) -> None:

@@ -104,7 +104,7 @@ def differs(
         most = change.high if sign > 0 else -change.low
         if size and most < size:  # NaN is below nothing
             verdict = FAILS
-        here = f"{_change_text(change)} of {title(against)}'s" if other == "best" else ""
+        here = f"against {title(against)}: {_change_text(change)}" if other == "best" else ""
         return Finding(
             task,
             _paper_change(study, task, quantity, method, against),

@@ -102,12 +102,15 @@ def act(
     """Act, and return the fields of the state that changed and the packed result.
 
     The result is one array, the action followed by ACT_COLUMNS: one transfer to the host. Behind
-    them, without exploration, is the action that the policy proposed.
+    them, without exploration, are the action that the policy proposed and its Q_C.
     """
     action, carry, info = agent.act(state, obs, spent, config, explore)
     columns = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACT_COLUMNS]
-    proposed = [] if explore else [info.get("proposed", action)]
-    return carry, jnp.concatenate([action, jnp.stack(columns), *proposed])
+    packed = [action, jnp.stack(columns)]
+    if not explore:
+        q_proposed = jnp.asarray(info.get("q_proposed", jnp.nan), jnp.float32)
+        packed += [info.get("proposed", action), q_proposed[None]]
+    return carry, jnp.concatenate(packed)
 
 
 @functools.lru_cache(maxsize=16)
