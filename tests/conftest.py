@@ -30,9 +30,9 @@ def quick_runs() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Return two workers more than cores for the whole suite: many of its tests wait."""
+    """Return one worker more than cores for the whole suite: some of its tests wait."""
     quick = config.option.markexpr == "not slow"
-    return None if quick else len(os.sched_getaffinity(0)) + 2
+    return None if quick else len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.agents import assert_same, costly_replay, row, settings, start
+from helpers.quick import jit
 from safecritic import methods, networks, replay
 from safecritic.agents import ddpg
 
@@ -15,7 +16,7 @@ OFF_POLICY = [name for name, method in methods.METHODS.items() if not method.on_
 def updated(name, config, steps=1):
     """Return the states before and after each of some updates."""
     agent, store = methods.get(name).load_agent(), costly_replay()
-    update = jax.jit(agent.update, static_argnames="config")
+    update = jit(agent.update, static_argnames="config")
     states = [agent.observe(start(name, config), row(store), config)]
     for number in range(steps):
         batch = replay.sample(store, jax.random.key(number), config)
