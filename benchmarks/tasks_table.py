@@ -16,8 +16,8 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import t
 
+from safecritic.evaluation.statistics import interval_of_mean
 from safecritic.methods import METHODS
 from safecritic.study import table as tables
 from safecritic.tasks.registry import TASKS
@@ -28,11 +28,10 @@ HEADER += ("cost over training", "AUC", "Q_C / realised", "minutes")
 
 def interval(values: np.ndarray, digits: int, scale: float = 1.0) -> str:
     """Mean and half the width of its 95% interval over the seeds (Student's t)."""
-    known = scale * values[~np.isnan(values)]
-    if len(known) < 2:
-        return f"{known[0]:.{digits}f}" if len(known) else ""
-    half = t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known))
-    return f"{known.mean():.{digits}f} ± {half:.{digits}f}"
+    mean, low, high = (scale * x for x in interval_of_mean(values))
+    if np.isnan(mean):
+        return ""
+    return f"{mean:.{digits}f}" + ("" if np.isnan(low) else f" ± {(high - low) / 2:.{digits}f}")
 
 
 def rows_of(table: tables.StudyTable) -> list[list[str]]:

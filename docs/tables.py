@@ -1,5 +1,6 @@
 """Writes the tables that follow from the code or the committed runs: `python docs/tables.py`."""
 
+import functools
 import importlib.util
 import re
 from collections.abc import Sequence
@@ -8,7 +9,6 @@ from pathlib import Path
 import safecritic
 from safecritic import methods
 from safecritic.report import claims, data
-from safecritic.study import table as tables
 from safecritic.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +56,7 @@ def results() -> tuple[Sequence[str], list[list[str]]]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.HEADER, module.rows_of(tables.read(ROOT / "results" / "tasks"))
+    return module.HEADER, module.rows_of(study())
 
 
 def results_table() -> str:
@@ -85,6 +85,7 @@ def tests_table() -> str:
     return markdown(table.header, table.rows)
 
 
+@functools.cache
 def study() -> data.Study:
     """Return the committed runs."""
     return data.read(ROOT / "results" / "tasks")

@@ -100,3 +100,13 @@ def test_when_two_methods_can_be_told_apart() -> None:
         far = statistics.told_apart(np.arange(n), 100.0 + np.arange(n))
         assert statistics.can_be_told_apart(n, n) == far
     assert not statistics.can_be_told_apart(5, 0)
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    values = np.array([1.0, 2.0, 4.0, np.nan])
+    known = values[:3]
+    expected = stats.t.interval(0.95, 2, known.mean(), stats.sem(known))
+    assert statistics.interval_of_mean(values)[1:] == pytest.approx(expected)
+    alone = statistics.interval_of_mean(np.array([3.0]))
+    assert alone.value == 3.0
+    assert np.isnan(alone.low)

@@ -42,6 +42,13 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float]:
     return float(known.mean()), error
 
 
+def interval_of_mean(values: np.ndarray) -> Interval:
+    """Return the mean with its interval by Student's t; one value has none (NaN)."""
+    mean, error = mean_and_error(values)
+    half = float(stats.t.ppf(0.975, max(len(_known(values)) - 1, 1))) * error
+    return Interval(mean, mean - half, mean + half)
+
+
 def interquartile_mean(values: np.ndarray) -> float:
     """Return the mean without the lowest and the highest quarter (rounded down) of the values."""
     known = _known(values)

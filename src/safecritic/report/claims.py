@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from safecritic.evaluation import statistics
 from safecritic.evaluation.statistics import Interval
 from safecritic.report.data import Study, listed, title
 from safecritic.report.table import Table
 from safecritic.study.grid import limit_text
-from safecritic.study.table import NONE, ROUNDING
+from safecritic.study.table import NONE, ROUNDING, interval_text, number_text
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
 CARS = ("CarGoal1", "CarGoal2", "CarButton1", "CarButton2")
@@ -141,7 +140,7 @@ def breaks_the_limit(task: str, method: str) -> Test:
         if not len(costs):
             return None
         limit = study.limit(task, method)
-        mean = _mean(costs)
+        mean = statistics.interval_of_mean(costs)
         verdict = HOLDS if mean.low > limit else FAILS if mean.high <= limit + ROUNDING else OPEN
         kept, number = study.within(method, task)
         text = f"{_level_text(mean)}, limit {limit_text(limit)}, within it {kept} of {number}"
@@ -178,7 +177,7 @@ def level(task: str, name: str, source: str, method: str, above: float, sign: fl
         values = _known(study.values(method, task, source))
         if not len(values):
             return None
-        mean = _mean(values)
+        mean = statistics.interval_of_mean(values)
         low, high = sorted(sign * (end - above) for end in mean[1:])  # NaN: cannot be told
         verdict = HOLDS if low > 0 else FAILS if high < 0 else OPEN
         return Finding(task, NONE, f"{name} {_level_text(mean)}", str(len(values)), verdict)
@@ -222,13 +221,6 @@ def _change(ours: np.ndarray, theirs: np.ndarray) -> Interval:
     return statistics.bootstrap([ours, theirs], statistic)
 
 
-def _mean(values: np.ndarray) -> Interval:
-    """Return the mean with its interval by Student's t; one value has none."""
-    mean, error = statistics.mean_and_error(values)
-    half = float(stats.t.ppf(0.975, max(len(values) - 1, 1))) * error
-    return Interval(mean, mean - half, mean + half)
-
-
 def _percent(value: float) -> str:
     return f"{100 * value:+z.0f}%" if abs(value) < 99.95 else f"{value + 1:.0f} times"
 
@@ -238,9 +230,7 @@ def _change_text(change: Interval) -> str:
 
 
 def _level_text(mean: Interval) -> str:
-    if np.isnan(mean.low):
-        return f"{mean.value:.2f}"
-    return f"{mean.value:.2f} [{mean.low:.2f}, {mean.high:.2f}]"
+    return number_text(mean.value) if np.isnan(mean.low) else interval_text(mean)
 
 
 def _seeds(ours: np.ndarray, theirs: np.ndarray) -> str:

@@ -199,7 +199,7 @@ class Policy:
         return decision.action.copy()
 
     def _unstuck(self, row: np.ndarray, decision: Decision) -> Decision:
-        """Return another decision where the policy pays and nothing changes (`Escape`)."""
+        """Return another decision where the policy or its screen leads nowhere (`Escape`)."""
         if self._escape is None or not self.screen:
             return decision
         way = self._escape(
