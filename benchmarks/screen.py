@@ -63,7 +63,7 @@ def main() -> None:
             "without escape": policy_of(agent, options.seed, **changes),
             "on": policy_of(agent, options.seed, **changes),
         }
-        config = replace(agent.config, **changes)
+        config = replace(agent.config, screen=replace(agent.config.screen, **changes))
         state, size = agent.training.device.agent, agent.training.spec.obs_dim
         policies["on"].escape = escape_of(state, config, size)
         for name, policy in policies.items():

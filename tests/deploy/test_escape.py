@@ -29,7 +29,7 @@ def answers(
     found: list[tuple[float, ...] | None] = []
     spent, obs = start, np.zeros(4)
     for cost in costs:
-        way = escape(obs, AHEAD, spent, AHEAD, False)
+        way = escape(obs, AHEAD, spent, AHEAD)
         found.append(None if way is None else tuple(way.tolist()))
         spent, obs = spent + cost, obs + moved
     return found
@@ -55,6 +55,7 @@ def test_the_opposite_first_and_then_corners_in_turn() -> None:
         ({}, [0.2] * 18, 0.0, 0.0),  # within the budget of 5
         ({}, [0.0] * 18, 10.0, 0.0),
         ({"near": 1e-9}, [1.0] * 18, 10.0, 0.01),
+        ({}, [9.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01] + [0.0] * 11, 10.0, 0.0),  # on its way out
     ],
 )
 def test_what_is_not_stuck(changes: Any, costs: list[float], start: float, moved: float) -> None:
@@ -76,6 +77,19 @@ def test_the_scale_of_costs_does_not_matter() -> None:
     assert any(small)
 
 
+def test_a_way_out_that_costs_more_than_staying_is_the_last() -> None:
+    stays, leaves = [1.0] * 3, [1.5, 0.6]
+    found = answers(Escape(rule()), stays + leaves + [1.0] * 20)
+    assert [way is not None for way in found] == [False] * 3 + [True] * 2 + [False] * 20
+    leaves = [1.5, 0.5]  # as much as staying
+    found = answers(Escape(rule()), stays + leaves + [1.0] * 20)
+    assert any(found[5:])
+    escape = Escape(rule())
+    answers(escape, stays + [9.0, 9.0] + [1.0] * 5)
+    escape.reset()  # the next episode begins anew
+    assert any(answers(escape, stays + [1.0] * 2))
+
+
 OWN = np.array([1.0, -1.0], np.float32)
 
 
@@ -84,7 +98,7 @@ def given_way(changed: list[bool], moved: float = 0.0, spent: float = 0.0) -> li
     escape, obs = Escape(rule()), np.zeros(4)
     found: list[bool | None] = []
     for number, each in enumerate(changed):
-        way = escape(obs, AHEAD, spent * number, OWN, each)
+        way = escape(obs, AHEAD if each else OWN + np.float32(1e-5), spent * number, OWN)
         found.append(False if way is None else (True if way.tolist() == OWN.tolist() else None))
         obs = obs + moved
     return found

@@ -52,15 +52,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command; return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     name, *rest = arguments or [""]
-    if name in ("", "-h", "--help", "help"):
-        print(_overview())
-        return 0 if name else USAGE
-    if name == "--version":
-        from importlib.metadata import version
-
-        print(version("safecritic"))
-        return 0
     try:
+        if name in ("", "-h", "--help", "help"):
+            print(_overview())
+            return 0 if name else USAGE
+        if name == "--version":
+            from importlib.metadata import version
+
+            print(version("safecritic"))
+            return 0
         if name not in COMMANDS:
             from safecritic.names import suggest
 

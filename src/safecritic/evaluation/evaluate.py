@@ -44,7 +44,7 @@ class Policy:
         self.acting = tuple(acting.tolist())
         if self.escape is None:
             return action
-        way = self.escape(obs, action, self.spent, proposed, self.acting[2] > 0)
+        way = self.escape(obs, action, self.spent, proposed)
         if way is None:
             return action
         if self.escape.gives_way:

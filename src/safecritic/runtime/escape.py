@@ -2,9 +2,11 @@
 
 A deployed policy has no noise: where it pushes against something it cannot move, it does so to the
 end of the episode, and the critic, which sees no action that helps at once, lets it. So once the
-budget is used up, if each of the last decisions cost something and the observation has hardly
-changed meanwhile, the opposite of what was tried is done for a few decisions, and after that, in
-turn, a corner of the box of actions and the opposite again.
+budget is used up, if each of the last decisions cost something, the last no less than half of their
+mean, and the observation has hardly changed meanwhile, the opposite of what was tried is done for a
+few decisions, and after that, in turn, a corner of the box of actions and the opposite again. A way
+out that costs more than staying did is the last of its episode: the policy was on its way, and is
+sent back each time.
 
 A screen may hold up a policy in the same way: every action that leads on costs something, so it
 takes one that leads nowhere. If it has changed each of the last decisions and the observation has
@@ -19,7 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 Array = np.ndarray
-ROUNDING = 1e-6  # of a budget, by which sums of the same costs may differ
+ROUNDING = 1e-6  # of a total, by which sums of the same costs may differ
+FADING = 0.5  # of the mean cost of the last decisions, below which the last one is no stay
+SAME = 1e-3  # difference of two actions in [-1, 1] that is none to a plant
 
 
 class Rule(NamedTuple):
@@ -46,6 +50,10 @@ class Escape:
         self._seen: deque[Array] = deque(maxlen=self.rule.after)
         self._tried: deque[Array] = deque(maxlen=self.rule.after)
         self._costly = 0  # decisions in a row
+        self._paid: deque[float] = deque(maxlen=self.rule.after)  # for each of the last decisions
+        self._watched = 0  # decisions of a way out whose cost is not known yet
+        self._worth = 0.0  # what a way out may still cost before staying had been better
+        self._ends = False  # no more ways out in this episode
         self._before: float | None = None  # what was spent at the last decision
         self._changed = 0  # decisions in a row that the screen changed
         self.gives_way = False  # the way out is the policy's own action
@@ -54,19 +62,16 @@ class Escape:
         self._number = 0  # of ways out so far
         self._way = np.zeros(0, np.float32)
 
-    def __call__(
-        self, obs: Array, action: Array, spent: float, proposed: Array, changed: bool
-    ) -> Array | None:
+    def __call__(self, obs: Array, action: Array, spent: float, proposed: Array) -> Array | None:
         """Return the action (A,) to do in the place of the screened `action`, or None.
 
-        Actions are in [-1, 1]; `proposed` is the policy's own, `changed` whether the screen took
-        another. `obs` (O,) is as the environment gives it, `spent` what the episode has cost so
-        far.
+        Actions are in [-1, 1]; `proposed` is the policy's own. `obs` (O,) is as the environment
+        gives it, `spent` what the episode has cost so far.
         """
         rule = self.rule
-        pays = self._before is not None and spent > self._before
-        self._costly = self._costly + 1 if pays else 0
-        self._before = spent
+        # not what the screen says: it may take a candidate for the same action, saturated
+        changed = bool(np.any(np.abs(np.subtract(action, proposed)) > SAME))
+        pays = self._pay(spent)
         overruled = pays and changed
         if overruled:
             action, changed = proposed, False
@@ -76,7 +81,8 @@ class Escape:
         self._tried.append(np.asarray(action, np.float64))
         if self._left == 0 and self._is_stuck(spent):
             self.gives_way, self._way = False, self._next_way()
-            self._left = rule.length
+            self._left = self._watched = rule.length
+            self._worth = float(np.mean(self._paid)) * rule.length
             self._costly = 0
         elif self._left == 0 and self._changed >= rule.after and self._stays():
             self.gives_way = True
@@ -89,10 +95,24 @@ class Escape:
         self._left -= 1
         return np.array(proposed, np.float32) if self.gives_way else self._way
 
+    def _pay(self, spent: float) -> bool:
+        """Take down what the last decision cost; return whether it cost something."""
+        paid = 0.0 if self._before is None else spent - self._before
+        self._before = spent
+        self._paid.append(paid)
+        self._costly = self._costly + 1 if paid > 0.0 else 0
+        if self._watched > 0:
+            self._watched -= 1
+            self._worth -= paid
+            self._ends |= self._worth < -ROUNDING * spent
+        return paid > 0.0
+
     def _is_stuck(self, spent: float) -> bool:
         rule = self.rule
-        if self._costly < rule.after or spent <= rule.limit * (1.0 + ROUNDING):
+        if self._ends or self._costly < rule.after or spent <= rule.limit * (1.0 + ROUNDING):
             return False
+        if self._paid[-1] < FADING * float(np.mean(self._paid)):
+            return False  # it is on its way out
         return self._stays()
 
     def _stays(self) -> bool:

@@ -202,9 +202,7 @@ class Policy:
         """Return another decision where the policy or its screen leads nowhere (`Escape`)."""
         if self._escape is None or not self.screen:
             return decision
-        way = self._escape(
-            row, decision.unit_action, self.spent, decision.proposed, decision.changed
-        )
+        way = self._escape(row, decision.unit_action, self.spent, decision.proposed)
         if way is not None:
             gives_way = self._escape.gives_way
             self.counts["gave way" if gives_way else "escapes"] += 1
