@@ -59,6 +59,7 @@ class DDPG(Agent):
         layer_norm: of which critics; paper: none (default "reward")
         actor_every: updates of the critics for one of the actor (default 1)
         actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        deployed_actor: its slow copy; paper: last (default "average")
         target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0 (default 0.0)
     """
@@ -95,6 +96,7 @@ class DDPG(Agent):
         layer_norm: Literal["reward", "all", "none"] = "reward",
         actor_every: int = 1,
         actor_pull: float = 0.0,
+        deployed_actor: Literal["average", "last"] = "average",
         target_noise: float = 0.0,
         costly_share: float = 0.0,
     ) -> None: ...
@@ -136,6 +138,7 @@ class PIDLag(Agent):
         layer_norm: of which critics; paper: none (default "reward")
         actor_every: updates of the critics for one of the actor (default 1)
         actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        deployed_actor: its slow copy; paper: last (default "average")
         target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0; paper: 0
             (default 0.25)
@@ -192,6 +195,7 @@ class PIDLag(Agent):
         layer_norm: Literal["reward", "all", "none"] = "reward",
         actor_every: int = 1,
         actor_pull: float = 0.0,
+        deployed_actor: Literal["average", "last"] = "average",
         target_noise: float = 0.0,
         costly_share: float = 0.25,
         safety_critics: Literal[1, 2] = 1,
@@ -323,6 +327,7 @@ class RCPO(Agent):
         layer_norm: of which critics; paper: none (default "reward")
         actor_every: updates of the critics for one of the actor (default 1)
         actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        deployed_actor: its slow copy; paper: last (default "average")
         target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0 (default 0.0)
         quiet_every: near the limit, episodes for one without noise to judge by; paper: 0
@@ -367,6 +372,7 @@ class RCPO(Agent):
         layer_norm: Literal["reward", "all", "none"] = "reward",
         actor_every: int = 1,
         actor_pull: float = 0.0,
+        deployed_actor: Literal["average", "last"] = "average",
         target_noise: float = 0.0,
         costly_share: float = 0.0,
         quiet_every: int = 3,
@@ -416,6 +422,7 @@ class SC(Agent):
         layer_norm: of which critics; paper: none (default "reward")
         actor_every: updates of the critics for one of the actor (default 1)
         actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        deployed_actor: its slow copy; paper: last (default "average")
         target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0; paper: 0
             (default 0.25)
@@ -488,6 +495,7 @@ class SC(Agent):
         layer_norm: Literal["reward", "all", "none"] = "reward",
         actor_every: int = 1,
         actor_pull: float = 0.0,
+        deployed_actor: Literal["average", "last"] = "average",
         target_noise: float = 0.0,
         costly_share: float = 0.25,
         safety_critics: Literal[1, 2] = 1,
@@ -563,6 +571,7 @@ class CSC(Agent):
         layer_norm: of which critics; paper: none (default "reward")
         actor_every: updates of the critics for one of the actor (default 1)
         actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        deployed_actor: its slow copy; paper: last (default "average")
         target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0; paper: 0
             (default 0.25)
@@ -647,6 +656,7 @@ class CSC(Agent):
         layer_norm: Literal["reward", "all", "none"] = "reward",
         actor_every: int = 1,
         actor_pull: float = 0.0,
+        deployed_actor: Literal["average", "last"] = "average",
         target_noise: float = 0.0,
         costly_share: float = 0.25,
         safety_critics: Literal[1, 2] = 1,
@@ -733,6 +743,7 @@ class USCNR(Agent):
         layer_norm: of which critics; paper: none (default "reward")
         actor_every: updates of the critics for one of the actor (default 1)
         actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        deployed_actor: its slow copy; paper: last (default "average")
         target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0; paper: 0
             (default 0.25)
@@ -826,6 +837,7 @@ class USCNR(Agent):
         layer_norm: Literal["reward", "all", "none"] = "reward",
         actor_every: int = 1,
         actor_pull: float = 0.0,
+        deployed_actor: Literal["average", "last"] = "average",
         target_noise: float = 0.0,
         costly_share: float = 0.25,
         safety_critics: Literal[1, 2] = 1,
@@ -921,6 +933,7 @@ class USC(Agent):
         layer_norm: of which critics; paper: none (default "reward")
         actor_every: updates of the critics for one of the actor (default 1)
         actor_pull: weight of the actor's squared output before its tanh (default 0.0)
+        deployed_actor: its slow copy; paper: last (default "average")
         target_noise: spread of the noise that smooths the targets of Q_R (default 0.0)
         costly_share: share of a batch drawn among transitions with cost > 0; paper: 0
             (default 0.25)
@@ -1026,6 +1039,7 @@ class USC(Agent):
         layer_norm: Literal["reward", "all", "none"] = "reward",
         actor_every: int = 1,
         actor_pull: float = 0.0,
+        deployed_actor: Literal["average", "last"] = "average",
         target_noise: float = 0.0,
         costly_share: float = 0.25,
         safety_critics: Literal[1, 2] = 1,

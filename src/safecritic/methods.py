@@ -68,6 +68,7 @@ PAPER: dict[str, Any] = PAPER_INPUTS | {
     "costly_share": 0.0,
     "noise_half_life": 0.0,
     "layer_norm": "none",
+    "deployed_actor": "last",
 }
 PRINTED_MULTIPLIER: dict[str, Any] = {
     "multiplier_rule": "printed",

@@ -1,5 +1,7 @@
 """What every off-policy method can vary in its base learner: Q_R, the actor's pace, the noise."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from helpers.agents import assert_same, costly_replay, row, settings, start
 from helpers.quick import jit
 from safecritic import methods, networks, replay
-from safecritic.agents import ddpg
+from safecritic.agents import ddpg, scaling
 
 OFF_POLICY = [name for name, method in methods.METHODS.items() if not method.on_policy]
 
@@ -91,3 +93,29 @@ def test_the_noise_halves_in_its_half_life():
             ddpg.spread(state._replace(step=jnp.int32(step)), config), expected, rtol=1e-6
         )
     assert ddpg.spread(state, settings("ddpg", noise_sigma=0.4)) == 0.4
+
+
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_the_slow_copy_is_deployed_and_the_actor_itself_explores(name):
+    config = settings(name, noise_sigma=0.0)
+    agent, state = methods.get(name).load_agent(), updated(name, config)[-1]
+    slow = jax.tree.map(lambda x: 0.9 * x + 0.1, state.actor)
+    state = state._replace(target_actor=slow)
+    obs, free = costly_replay().obs[:1], jnp.zeros(())
+
+    def acted(config, explore):
+        parts = {"screen": None} if hasattr(config, "screen") else {}
+        config = dataclasses.replace(config, **parts)
+        return np.asarray(agent.act(state, obs[0], free, config, explore)[0])
+
+    last = dataclasses.replace(config, deployed_actor="last")
+    inputs = scaling.inputs(state.scaler, obs, config)
+    expected = {
+        p: np.asarray(networks.actor(x, inputs))[0]
+        for p, x in (("slow", slow), ("last", state.actor))
+    }
+    assert np.abs(expected["slow"] - expected["last"]).max() > 1e-3
+    np.testing.assert_allclose(acted(config, explore=False), expected["slow"], rtol=1e-6)
+    np.testing.assert_allclose(acted(last, explore=False), expected["last"], rtol=1e-6)
+    np.testing.assert_allclose(acted(config, explore=True), expected["last"], rtol=1e-6)
+    np.testing.assert_allclose(agent.policy(state, obs, config)[0], expected["slow"], rtol=1e-6)

@@ -76,6 +76,9 @@ def fill(agent: Any, rows: np.ndarray, seed: int) -> None:
     for name in ("actor", "reward", "safety"):
         if hasattr(state, name):
             changed[name] = weights(getattr(state, name))
+    if hasattr(state, "actor"):  # the slow copy is deployed; the one that learns is another
+        changed["target_actor"] = changed["actor"]
+        changed["actor"] = jax.tree.map(lambda x: 0.5 * x, changed["actor"])
     if hasattr(state, "policy"):
         changed["policy"] = state.policy._replace(mean=weights(state.policy.mean))
     one = jnp.ones((), jnp.float32)

@@ -156,8 +156,8 @@ def test_a_network_that_does_something_else_is_refused(monkeypatch: pytest.Monke
 def test_a_diverged_agent_is_not_exported() -> None:
     agent = ready.make("ddpg", "HalfCheetah")
     device = agent.training.device
-    actor = ({**device.agent.actor[0], "b": device.agent.actor[0]["b"] * np.nan},
-             *device.agent.actor[1:])  # fmt: skip
-    agent.training.device = device._replace(agent=device.agent._replace(actor=actor))
+    first, *rest = device.agent.target_actor
+    actor = ({**first, "b": first["b"] * np.nan}, *rest)
+    agent.training.device = device._replace(agent=device.agent._replace(target_actor=actor))
     with pytest.raises(ValueError, match="actor/0/b is not finite"):
         export.prepare(agent, onnx=False)

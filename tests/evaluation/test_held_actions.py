@@ -105,6 +105,7 @@ def test_evaluation_is_the_policy_with_its_actions_held(agent: SC) -> None:
                 done = terminated or truncated
                 if done:
                     break
+            policy.spent = sum(decisions)
         assert row["length"] == len(rewards)
         assert row["reward"] == pytest.approx(sum(rewards), abs=1e-9)
         assert row["cost"] == pytest.approx(sum(costs), abs=1e-9)

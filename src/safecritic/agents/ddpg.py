@@ -179,7 +179,7 @@ def act(
     state: Any, obs: jax.Array, spent: jax.Array, config: OffPolicySettings, explore: bool
 ) -> tuple[jax.Array, Carry, Metrics]:
     """Return the action (A,) for one observation, and the parts of the state it changes."""
-    action = policy(state, obs[None], config)[0]
+    action = policy(state, obs[None], config, explore)[0]
     if not explore:
         return action, {"key": state.key, "noise": state.noise}, {}
     key, key_noise = jax.random.split(state.key)
@@ -222,6 +222,14 @@ def values(state: Any, obs: jax.Array, action: jax.Array, config: OffPolicySetti
     return {"q_reward": sizes.reward * q_reward(state.reward, obs, action)}
 
 
-def policy(state: Any, obs: jax.Array, config: OffPolicySettings) -> jax.Array:
-    """Return the actor's actions (N, A), without noise."""
-    return networks.actor(state.actor, scaling.inputs(state.scaler, obs, config))
+def policy(
+    state: Any, obs: jax.Array, config: OffPolicySettings, explore: bool = False
+) -> jax.Array:
+    """Return actions (N, A) without noise: of the deployed actor, or of the one that learns."""
+    actor = state.actor if explore else deployed_actor(state, config)
+    return networks.actor(actor, scaling.inputs(state.scaler, obs, config))
+
+
+def deployed_actor(state: Any, config: OffPolicySettings) -> Params:
+    """Return the actor to deploy. Its slow copy wavers less: it is an average of the last ones."""
+    return state.target_actor if config.deployed_actor == "average" else state.actor

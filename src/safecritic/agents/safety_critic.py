@@ -599,7 +599,7 @@ def act(
     """
     key, key_noise, key_screen = jax.random.split(state.key, 3)
     critic_obs = critic_inputs(state, obs, config)
-    action = policy(state, obs[None], config)[0]
+    action = policy(state, obs[None], config, explore)[0]
     noise = state.noise
     if explore:
         noise = ornstein_uhlenbeck(noise, key_noise, ddpg.spread(state, config), config.noise_theta)

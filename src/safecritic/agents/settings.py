@@ -93,6 +93,7 @@ class OffPolicySettings(Settings):
     layer_norm: Literal["reward", "all", "none"] = "reward"  # of which critics; paper: none
     actor_every: int = 1  # updates of the critics for one of the actor
     actor_pull: float = 0.0  # weight of the actor's squared output before its tanh
+    deployed_actor: Literal["average", "last"] = "average"  # its slow copy; paper: last
     target_noise: float = 0.0  # spread of the noise that smooths the targets of Q_R
     costly_share: float = 0.0  # share of a batch drawn among transitions with cost > 0
 

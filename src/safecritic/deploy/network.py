@@ -11,6 +11,7 @@ import numpy as np
 
 from safecritic.agents import scaling
 from safecritic.agents.cost_critic import NO_BOUND
+from safecritic.agents.ddpg import deployed_actor
 from safecritic.critics.screening import Screen, grid
 
 CANDIDATES_SEED = 0  # of candidates that are random in training
@@ -102,7 +103,10 @@ def extract(agent: Any, tolerance: float | None = None) -> tuple[dict[str, Any],
 def _actor(agent: Any, state: Any) -> tuple[Any, str, str]:
     """Return the layers of the actor, its last step and what is between its layers."""
     if hasattr(state, "actor"):
-        return state.actor, "tanh", "relu"
+        # a method of a plugin may have no slow copy
+        settled = hasattr(agent.config, "deployed_actor")
+        actor = deployed_actor(state, agent.config) if settled else state.actor
+        return actor, "tanh", "relu"
     if hasattr(getattr(state, "policy", None), "mean"):
         return state.policy.mean, "clip", "tanh"
     raise ValueError(
