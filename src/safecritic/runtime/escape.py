@@ -70,14 +70,14 @@ class Escape:
         """
         rule = self.rule
         # not what the screen says: it may take a candidate for the same action, saturated
-        changed = bool(np.any(np.abs(np.subtract(action, proposed)) > SAME))
+        pairs = zip(action.tolist(), proposed.tolist(), strict=True)
+        changed = any(abs(x - y) > SAME for x, y in pairs)
         pays = self._pay(spent)
         overruled = pays and changed
         if overruled:
             action, changed = proposed, False
         self._changed = self._changed + 1 if changed else 0
-        scaled = (np.asarray(obs, np.float64) - rule.mean) / rule.spread
-        self._seen.append(np.clip(scaled, -rule.clip, rule.clip))
+        self._seen.append(np.array(obs))  # a copy: the caller may use its array again
         self._tried.append(np.asarray(action, np.float64))
         if self._left == 0 and self._is_stuck(spent):
             self.gives_way, self._way = False, self._next_way()
@@ -116,7 +116,12 @@ class Escape:
         return self._stays()
 
     def _stays(self) -> bool:
-        return float(np.mean((self._seen[-1] - self._seen[0]) ** 2)) < self.rule.near
+        first, last = (self._scaled(obs) for obs in (self._seen[0], self._seen[-1]))
+        return float(np.mean((last - first) ** 2)) < self.rule.near
+
+    def _scaled(self, obs: Array) -> Array:
+        scaled = (np.asarray(obs, np.float64) - self.rule.mean) / self.rule.spread
+        return np.clip(scaled, -self.rule.clip, self.rule.clip)
 
     def _next_way(self) -> Array:
         number, self._number = self._number, self._number + 1

@@ -6,6 +6,7 @@ from .file import PolicyFileError
 from .network import Decision, Network
 
 OUTPUTS = ("action", "unit_action", "proposed", "q_cost", "influence", "screened", "changed")
+ON, OFF = np.array(True), np.array(False)
 
 
 class Graph:
@@ -37,5 +38,5 @@ class Graph:
     def decide(self, obs: np.ndarray, left: np.ndarray, screen: bool = True) -> Decision:
         """Return the decisions for observations (N, O), both arrays float32."""
         # with an endless budget nothing exceeds a budget's tolerance, so the switch is an input
-        given = {"observation": obs, "left": left, "screen": np.array(screen)}
+        given = {"observation": obs, "left": left, "screen": ON if screen else OFF}
         return Decision(*self.session.run(OUTPUTS, given))

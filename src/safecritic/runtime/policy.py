@@ -118,6 +118,9 @@ class Policy:
         self._high = np.array([_end(x, np.inf) for x in observation["high"]], np.float64)
         if not self._low.shape == self._high.shape == (self.network.obs_dim,):
             raise PolicyFileError("the contract's bounds do not fit its observation")
+        # beyond these a number of the network is not finite: one comparison for all faults
+        most = float(np.finfo(np.float32).max)
+        self._least, self._most = np.maximum(self._low, -most), np.minimum(self._high, most)
         self._parts = observation["parts"]
         self._shape, self._dtype = tuple(action["shape"]), np.dtype(action["dtype"])
         self.limit = float(self.contract["cost_limit"])
@@ -135,6 +138,7 @@ class Policy:
         self._escape = escape_of(self.network, self.limit)
         self.counts: Counter[str] = Counter()
         self.veto: Callable[[Decision], str] | None = None  # a reason not to do it, or ""
+        self._left = np.zeros(1, np.float32)
         self._zero = self._made(np.clip(0.0, self.network.low, self.network.high), "start")
         self.reset()
 
@@ -219,9 +223,9 @@ class Policy:
 
     def decide(self, row: np.ndarray) -> Decision:
         """Decide on a checked observation (O,) now, whatever is held."""
-        left = np.float32(self.limit) - np.float32(self.spent)
+        self._left[0] = np.float32(self.limit) - np.float32(self.spent)
         try:
-            many = self._decide(row[None], np.full(1, left, np.float32), self.screen)
+            many = self._decide(row[None], self._left, self.screen)
         except Exception as error:  # whatever an engine raises, the robot needs an action
             return self.fail(ENGINE, repr(error))
         action = many.action[0]
@@ -258,7 +262,7 @@ class Policy:
             raise ValueError(f"observations must have shape {expected}, got {rows.shape}")
         n = len(rows)
         finite: Any = np.isfinite(rows).all(axis=1)
-        inside = ((rows >= self._low) & (rows <= self._high)).all(axis=1)
+        inside = ((rows >= self._least) & (rows <= self._most)).all(axis=1)
         good = finite & inside
         usable = np.where(good[:, None], rows, 0.0).astype(np.float32)
         left = np.float32(self.limit) - np.broadcast_to(np.asarray(spent, np.float32), (n,))
@@ -353,11 +357,11 @@ class Policy:
             return nothing, SHAPE, repr(error)
         if row.shape != self._low.shape:
             return nothing, SHAPE, f"{self._low.size} numbers expected, got {np.shape(observation)}"
-        if not np.isfinite(row).all():
+        if not ((row >= self._least) & (row <= self._most)).all():  # a NaN is neither
             places = np.flatnonzero(~np.isfinite(row))
-            return nothing, NOT_FINITE, self._named(places, row)
-        if (row < self._low).any() or (row > self._high).any():
-            places = np.flatnonzero((row < self._low) | (row > self._high))
+            if len(places):
+                return nothing, NOT_FINITE, self._named(places, row)
+            places = np.flatnonzero((row < self._least) | (row > self._most))
             return nothing, OUT_OF_RANGE, self._named(places, row)
         return row.astype(np.float32), "", ""
 
