@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from deploy import ready
+from helpers.once import made_once
 from safecritic.deploy import export
 from safecritic.methods import METHODS
 from safecritic.runtime import load
@@ -26,9 +27,14 @@ OTHERS: list[dict[str, Any]] = [
 ]
 
 
-def rows(task: str, number: int, random: int) -> np.ndarray:
+def rows(factory: pytest.TempPathFactory, task: str, number: int, random: int) -> np.ndarray:
     """Return observations of episodes, and random ones far from them."""
-    seen = ready.observations(task, number)
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        np.save(folder / "seen.npy", ready.observations(task, number))
+
+    seen = np.load(made_once(factory, f"seen-{task}-{number}", make) / "seen.npy")
     rng = np.random.default_rng(1)
     spread = seen.std(axis=0) + 0.1
     drawn = seen.mean(axis=0) + 4.0 * spread * rng.standard_normal((random, seen.shape[1]))
@@ -104,10 +110,12 @@ def compare(agent: Any, path: Path, obs: np.ndarray) -> tuple[np.ndarray, Any]:
 
 
 @pytest.mark.parametrize(("method", "task"), PAIRS)
-def test_onnx_numpy_and_jax_decide_the_same(method: str, task: str, tmp_path: Path) -> None:
+def test_onnx_numpy_and_jax_decide_the_same(
+    method: str, task: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     agent = ready.make(method, task, cost_limit=1.0)  # of a size that the screen has work to do
     path = agent.export(tmp_path / "policy.safecritic")
-    screened, changed = compare(agent, path, rows(task, 10_000, 1_000))
+    screened, changed = compare(agent, path, rows(tmp_path_factory, task, 10_000, 1_000))
     if "screen" in METHODS[method].parts:
         assert 0.02 < screened.mean() < 0.98
         assert 0.0 < changed.mean() < screened.mean()
@@ -116,18 +124,22 @@ def test_onnx_numpy_and_jax_decide_the_same(method: str, task: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("changes", OTHERS)
-def test_every_output_scale_and_choice_is_reproduced(changes: Any, tmp_path: Path) -> None:
+def test_every_output_scale_and_choice_is_reproduced(
+    changes: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     agent = ready.make("usc", "CarGoal1", **changes)
     path = agent.export(tmp_path / "policy.safecritic")
-    screened, _ = compare(agent, path, rows("CarGoal1", 1_000, 200))
+    screened, _ = compare(agent, path, rows(tmp_path_factory, "CarGoal1", 1_000, 200))
     assert screened.any()
 
 
 @pytest.mark.parametrize("source", ["ou", "uniform"])
-def test_random_candidates_become_a_fixed_set(source: str, tmp_path: Path) -> None:
+def test_random_candidates_become_a_fixed_set(
+    source: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     agent = ready.make("sc", "HalfCheetah", screen_from=source, screen_choice="cost")
     path = agent.export(tmp_path / "policy.safecritic")
-    obs = rows("HalfCheetah", 300, 50)
+    obs = rows(tmp_path_factory, "HalfCheetah", 300, 50)
     first, again = (load(path, engine=e, clock=None).batch(obs) for e in ("numpy", "onnx"))
     np.testing.assert_allclose(first.unit_action, again.unit_action, atol=CLOSE)
     assert first.changed.any()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,29 @@ pytestmark = pytest.mark.usefixtures("quick_runs")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
-def test_a_worker_stays_on_the_cores_its_study_was_given(monkeypatch):
+def test_a_worker_stays_on_the_cores_its_study_was_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """As under taskset or in a container, whose cores need not be numbered from 0."""
-    chosen = []
+    monkeypatch.setattr(processes, "_held", [])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    chosen: list[set[int]] = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {5, 3})
     monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: chosen.append(cores))
     for number in range(3):
         processes.use_core(number)
     assert chosen == [{3}, {5}, {3}]
+    # workers of two studies, both the first of theirs
+    processes._held.clear()
+    for _ in range(3):
+        processes.use_core(0)
+    assert chosen[3:] == [{3}, {5}, {3}]
+    # where locks are not to be had, the number decides
+    processes._held.clear()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    processes.use_core(1)
+    processes.use_core(1)
+    assert chosen[6:] == [{5}, {5}]
 
 
 @pytest.mark.slow

@@ -2,6 +2,11 @@
 
 import os
 import sys
+import tempfile
+from pathlib import Path
+from typing import IO
+
+_held: list[IO[bytes]] = []  # locks of cores, as long as this process lives
 
 
 def cores() -> int:
@@ -20,10 +25,38 @@ def memory() -> int:
 
 
 def use_core(number: int) -> None:
-    """Pin this process to one of the cores it may use, which need not be numbered from 0."""
+    """Pin this process to one of the cores it may use, which need not be numbered from 0.
+
+    The one of this number, or else the next that no worker of another study of this user is on.
+    """
     if hasattr(os, "sched_setaffinity"):
         allowed = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {allowed[number % len(allowed)]})
+        first = number % len(allowed)
+        in_turn = allowed[first:] + allowed[:first]
+        os.sched_setaffinity(0, {next(filter(_take, in_turn), in_turn[0])})
+
+
+def _take(core: int) -> bool:
+    """Lock a core until this process ends; return False if another has it."""
+    import fcntl  # not on Windows, where nothing is pinned
+
+    folder = Path(tempfile.gettempdir()) / f"safecritic-cores-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        about = folder.lstat()
+        if about.st_uid != os.getuid() or folder.is_symlink():
+            return True  # not ours: no locks then
+        descriptor = os.open(folder / str(core), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return True
+    file = os.fdopen(descriptor, "rb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return False
+    _held.append(file)
+    return True
 
 
 def search_path() -> str:
