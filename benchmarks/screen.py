@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from mechanisms import policy_of
 from safecritic import api
+from safecritic.agents.settings import replace
 from safecritic.evaluation.evaluate import Policy, escape_of, run_episode
 from safecritic.evaluation.statistics import bootstrap
 from safecritic.run.episode import episode_row
@@ -63,7 +63,7 @@ def main() -> None:
             "without escape": policy_of(agent, options.seed, **changes),
             "on": policy_of(agent, options.seed, **changes),
         }
-        config = replace(agent.config, screen=replace(agent.config.screen, **changes))
+        config = replace(agent.config, **changes)
         state, size = agent.training.device.agent, agent.training.spec.obs_dim
         policies["on"].escape = escape_of(state, config, size)
         for name, policy in policies.items():

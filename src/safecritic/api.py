@@ -32,11 +32,12 @@ import numpy as np
 
 from safecritic import files, methods
 from safecritic.agents.interface import EnvSpec
-from safecritic.agents.settings import flatten
+from safecritic.agents.settings import flatten, replace
 from safecritic.evaluation.critic_quality import episode_critic_quality
 from safecritic.evaluation.evaluate import Evaluation, Policy, escape_of, evaluate
 from safecritic.run import checkpoint, records
 from safecritic.run.callbacks import Progress, as_callback
+from safecritic.run.compiled import compile_agent
 from safecritic.run.curves import draw_curves
 from safecritic.run.episode import ACT_COLUMNS
 from safecritic.run.folder import (
@@ -311,14 +312,21 @@ class Agent:
 
     # ------------------------------------------------------------ acting
 
-    def policy(self, deterministic: bool = True, seed: int = 0) -> Policy:
-        """Return the current policy, screen on: adapted observation -> action in [-1, 1]^A."""
-        compiled = self.training.compiled
+    def policy(self, deterministic: bool = True, seed: int = 0, screen: bool = True) -> Policy:
+        """Return the current policy: adapted observation -> action in [-1, 1]^A.
+
+        `screen=False` leaves out the screen of a method that has one, and its escape.
+        """
+        compiled, config = self.training.compiled, self.config
+        if not screen and getattr(config, "screen", None) is not None:
+            config = replace(config, screen=False)
+            functions = methods.get(self.method).load_agent()
+            compiled = compile_agent(functions, config, self.training.spec)
         # a copy: the next learning step reuses the memory of the current parameters
         state = jax.tree.map(jnp.copy, self.training.device.agent)
         act = compiled.deploy if deterministic else compiled.act
         spec = self.training.spec
-        escape = escape_of(state, self.config, spec.obs_dim) if deterministic else None
+        escape = escape_of(state, config, spec.obs_dim) if deterministic else None
         return Policy(act, state, spec.action_dim, seed, escape)
 
     def predict(
@@ -423,8 +431,11 @@ class Agent:
         episodes: int = 10,
         seed: int = EVALUATION_SEED,
         env: str | gymnasium.Env | None = None,
+        screen: bool = True,
     ) -> Evaluation:
         """Deploy the policy, without exploration noise and with the screen; episode i: seed + i.
+
+        `screen=False` switches the screen off, to see what it is worth in the same episodes.
 
         Runs on `env` if given, on a fresh environment if the agent's was made from an id, and
         otherwise on the agent's own; `notes` says if the training episode there had to be dropped.
@@ -432,9 +443,9 @@ class Agent:
         if episodes < 1:
             raise ValueError(f"episodes must be >= 1, got {episodes} (--episodes)")
         with self.lent_env("evaluate", env) as (used, notes):
-            evaluation = evaluate(
-                used, self.policy(seed=seed), self.values, self.config, episodes, seed
-            )
+            policy = self.policy(seed=seed, screen=screen)
+            evaluation = evaluate(used, policy, self.values, self.config, episodes, seed)
+        evaluation.screen = screen
         for note in notes:
             warnings.warn(note, RunWarning, stacklevel=2)
         return evaluation

@@ -27,3 +27,6 @@ def test_evaluate_prints_and_writes_its_means(
     assert not (run / "evaluation.png").exists()  # no safety critic
     again = DDPG.load(run, env=TASK).evaluate(episodes=3)
     assert again.means["reward"] == evaluation["means"]["reward"]
+    assert cli.main(["evaluate", "run", "--no-screen", "--trust-env"]) == 2
+    assert "ddpg has no screen here to switch off (--no-screen)" in capsys.readouterr().err
+    assert not (run / "evaluation-no-screen.json").exists()

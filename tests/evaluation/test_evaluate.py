@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deploy import ready
+from probes import KeptPoint
+from safecritic import SC
 from safecritic.evaluation import evaluate
 from safecritic.evaluation.critic_quality import critic_steps
 from safecritic.evaluation.evaluate import Evaluation, influence_of
@@ -65,3 +68,20 @@ def test_influence_is_taken_in_batches_and_put_back_in_order() -> None:
     obs, action = np.arange(10.0)[:, None], np.full((10, 1), 0.5)
     assert influence_of(values, obs, action, 4).tolist() == [i + 0.5 for i in range(10)]
     assert sizes == [4, 4, 4]
+
+
+def test_the_screen_can_be_switched_off() -> None:
+    # a tolerance below 0: every decision is screened, so that the two differ
+    changes = {"tolerance": -1.0, "tolerance_in": "cost", "screen_choice": "cost"}
+    agent = SC(KeptPoint(), cost_limit=0.5, hidden=(16, 16), **changes)
+    rng = np.random.default_rng(0)
+    rows = np.stack([rng.uniform(-1.0, 1.0, 400), rng.standard_normal(400)], axis=1)
+    ready.fill(agent, rows.astype(np.float32), seed=3)
+    on, off = (agent.evaluate(episodes=2, seed=5, screen=screen) for screen in (True, False))
+    assert (on.means["screened"], off.means["screened"]) == (1.0, 0.0)
+    assert on.means["cost"] != off.means["cost"]
+    assert "screen on" in repr(on)
+    assert "screen switched off" in repr(off)
+    bare = SC(KeptPoint(), cost_limit=0.5, hidden=(16, 16), screen=False)
+    bare.training.device = agent.training.device
+    assert bare.evaluate(episodes=2, seed=5).means["cost"] == off.means["cost"]

@@ -164,9 +164,12 @@ def evaluate(arguments: list[str]) -> int:
 
     with explained():
         agent = Agent.load(chosen.run, trust_env=chosen.trust_env, state=chosen.state)
-        target = chosen.json or chosen.run / "evaluation.json"
+        if chosen.no_screen and getattr(agent.config, "screen", None) is None:
+            raise UsageError(f"{agent.method} has no screen here to switch off (--no-screen)")
+        name = "evaluation-no-screen.json" if chosen.no_screen else "evaluation.json"
+        target = chosen.json or chosen.run / name
         refuse_special(target)  # before the episodes take their time
-        evaluation = agent.evaluate(chosen.episodes, chosen.seed)
+        evaluation = agent.evaluate(chosen.episodes, chosen.seed, screen=not chosen.no_screen)
         printing.print_evaluation(evaluation, agent)
         evaluation.save(target)
         task = agent.environment["task"]

@@ -131,6 +131,7 @@ class Evaluate:
     run: Annotated[Path, Positional, RUN]
     episodes: int = 10  # number of episodes
     seed: int = 10_000  # episode i starts from this seed + i
+    no_screen: Flag = False  # switch the screen off; written to RUN/evaluation-no-screen.json
     json: Annotated[Path | None, default("RUN/evaluation.json")] = None  # file of the results
     state: State = "checkpoint"
     trust_env: TrustEnv = False

@@ -103,7 +103,9 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
     named = [(str(row["episode"]), row) for row in evaluation.episodes]
     named.append(("mean", evaluation.means))
     rows = [(name, *(cell(row[key]) for key, cell in columns.values())) for name, row in named]
-    screen = ", screen on" if getattr(agent.config, "screen", None) else ""
+    screen = ""
+    if getattr(agent.config, "screen", None):
+        screen = f", screen {'on' if evaluation.screen else 'off'}"
     title = f"{agent.method} on {agent.environment['task']}: no exploration{screen}"
     print_table(("", *columns), rows, title)
     if not evaluation.critic:

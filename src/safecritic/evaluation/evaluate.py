@@ -15,6 +15,7 @@ from safecritic.runtime.escape import Escape, Rule
 from safecritic.tasks.checks import StepChecks
 
 POLICY = "deployed: no exploration noise, screen on"
+POLICY_WITHOUT = "no exploration noise, screen switched off"
 
 
 class Policy:
@@ -137,6 +138,12 @@ class Evaluation:
     steps: CriticSteps  # those on which Q_C can be compared with the outcome
     observations: np.ndarray  # (N, O), adapted, of all steps
     cost_limit: float | None = None
+    screen: bool = True  # whether the method's screen, if it has one, was on
+
+    @property
+    def policy(self) -> str:
+        """What was run."""
+        return POLICY if self.screen else POLICY_WITHOUT
 
     def __repr__(self) -> str:
         lines = [f"  {name:<14}{text}" for name, text in self._summary().items()]
@@ -155,7 +162,7 @@ class Evaluation:
         limit = "" if self.cost_limit is None else f" (limit {self.cost_limit:g})"
         last = self.seed + len(self.episodes) - 1
         summary = {
-            "policy": POLICY,
+            "policy": self.policy,
             "episodes": f"{len(self.episodes)}, seeds {self.seed} to {last}",
             "reward": f"{self.means['reward']:.2f}",
             "cost": f"{self.means['cost']:.2f}{limit}",
@@ -174,7 +181,7 @@ class Evaluation:
     def save(self, path: str | Path) -> None:
         """Write everything but the steps as JSON."""
         content = {
-            "policy": POLICY,
+            "policy": self.policy,
             "seed": self.seed,
             "means": self.means,
             "safety_critic": self.critic,
