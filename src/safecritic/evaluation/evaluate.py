@@ -11,7 +11,7 @@ import numpy as np
 from safecritic.evaluation.critic_quality import CriticSteps, critic_quality, critic_steps
 from safecritic.run.episode import ACT_COLUMNS, Episode, episode_row, over_known
 from safecritic.run.folder import finite_or_none, write_json
-from safecritic.runtime.escape import Escape, Rule
+from safecritic.runtime.escape import Escape, Rule, differ
 from safecritic.tasks.checks import StepChecks
 
 POLICY = "deployed: no exploration noise, screen on"
@@ -42,7 +42,10 @@ class Policy:
         carry, packed = self._act(self._state, np.array(obs, np.float32), np.float32(self.spent))
         self._state = self._state._replace(**carry)
         action, acting, proposed, q_proposed = np.split(np.array(packed), self._places)
-        self.acting = tuple(acting.tolist())
+        q_cost, screened, changed = acting.tolist()
+        if changed > 0.0 and len(proposed) and not differ(action, proposed):
+            changed = 0.0
+        self.acting = (q_cost, screened, changed)
         if self.escape is None:
             return action
         way = self.escape(obs, action, self.spent, proposed)

@@ -26,6 +26,16 @@ FADING = 0.5  # of the mean cost of the last decisions, below which the last one
 SAME = 1e-3  # difference of two actions in [-1, 1] that is none to a plant
 
 
+def differ(action: Array, proposed: Array) -> bool:
+    """Return whether a plant can tell two actions (A,) apart.
+
+    A screen may take a candidate for what is the same action, saturated, and which of the two it
+    takes is a matter of rounding.
+    """
+    pairs = zip(action.tolist(), proposed.tolist(), strict=True)
+    return any(abs(x - y) > SAME for x, y in pairs)
+
+
 class Rule(NamedTuple):
     """When to escape, and for how long."""
 
@@ -69,9 +79,7 @@ class Escape:
         gives it, `spent` what the episode has cost so far.
         """
         rule = self.rule
-        # not what the screen says: it may take a candidate for the same action, saturated
-        pairs = zip(action.tolist(), proposed.tolist(), strict=True)
-        changed = any(abs(x - y) > SAME for x, y in pairs)
+        changed = differ(action, proposed)
         pays = self._pay(spent)
         overruled = pays and changed
         if overruled:

@@ -19,7 +19,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from .escape import Escape, Rule
+from .escape import Escape, Rule, differ
 from .file import Contents, PolicyFileError, read
 from .network import Decision, Network
 
@@ -238,7 +238,7 @@ class Policy:
             float(many.q_cost[0]),
             float(many.influence[0]),
             bool(many.screened[0]),
-            bool(many.changed[0]),
+            bool(many.changed[0]) and differ(many.unit_action[0], many.proposed[0]),
         )
         refusal = self.veto(decision) if self.veto is not None else ""
         if refusal:  # before it is the last one, which "hold" would repeat
