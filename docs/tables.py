@@ -5,6 +5,7 @@ import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import safecritic
 from safecritic import methods
@@ -48,15 +49,26 @@ def tasks_table() -> str:
     return markdown(("name", "what to do", "observation", "action", "cost", "budget"), rows)
 
 
-def results() -> tuple[Sequence[str], list[list[str]]]:
-    """Return what the runs in results/tasks came to, as benchmarks/tasks_table.py prints it."""
-    path = ROOT / "benchmarks" / "tasks_table.py"
-    spec = importlib.util.spec_from_file_location("tasks_table", path)
+def benchmark(name: str) -> Any:
+    """Return the module of a benchmark."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def results() -> tuple[Sequence[str], list[list[str]]]:
+    """Return what the runs in results/tasks came to, as benchmarks/tasks_table.py prints it."""
+    module = benchmark("tasks_table")
     return module.HEADER, module.rows_of(study())
+
+
+def hours_table() -> str:
+    """Return how long 2,000 episodes take, as benchmarks/hours.py prints it."""
+    module = benchmark("hours")
+    return markdown(module.HEADER, module.rows_of(study()))
 
 
 def results_table() -> str:
@@ -105,10 +117,11 @@ TABLES = {
     "summary": summary_table,
     "claims": claims_table,
     "tests": tests_table,
+    "hours": hours_table,
 }
 PAGES = {  # the tables of each
     README: {"methods", "tasks", "summary"},
-    RESULTS: {"results"},
+    RESULTS: {"results", "hours"},
     CLAIMS: {"claims", "tests"},
 }
 
