@@ -1,10 +1,12 @@
 """The pictures of the documentation that need no training: `python docs/pictures.py`."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 import safecritic
+from safecritic.report import data, figures, static
 from safecritic.tasks import TASKS
 from safecritic.tasks.drawing import save_png
 
@@ -35,6 +37,23 @@ def tasks(size: int = 360) -> None:
     )
 
 
+def results() -> None:
+    """Figures of the report on the committed runs: curves, cost maps, reward against cost."""
+    study = data.read(HERE.parents[1] / "results" / "tasks")
+    drawn = [*figures.curves(study), *figures.deployed_pareto(study), *figures.cost_maps(study)]
+    names = {
+        "curves-CarButton1": "results-curves-CarButton1",
+        "cost-maps-CarGoal2": "results-maps-CarGoal2",
+        "pareto-deployed": "results-pareto",
+    }
+    with TemporaryDirectory() as folder:
+        for figure in drawn:
+            if figure.name in names:
+                static.save(figure, Path(folder))
+                made = Path(folder) / f"{figure.name}.png"
+                (HERE / f"{names[figure.name]}.png").write_bytes(made.read_bytes())
+
+
 def _beside(frames: list[np.ndarray]) -> np.ndarray:
     height = max(f.shape[0] for f in frames)
     return np.concatenate([_padded(f, height, f.shape[1] + 8) for f in frames], axis=1)
@@ -50,3 +69,4 @@ def _padded(frame: np.ndarray, height: int, width: int) -> np.ndarray:
 if __name__ == "__main__":
     HERE.mkdir(exist_ok=True)
     tasks()
+    results()

@@ -9,12 +9,13 @@ from typing import Any
 
 import safecritic
 from safecritic import methods
-from safecritic.report import claims, data
+from safecritic.report import claims, data, tables
 from safecritic.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 RESULTS = ROOT / "docs" / "results" / "tasks.md"
+PAPER = ROOT / "docs" / "results" / "paper.md"
 CLAIMS = ROOT / "docs" / "results" / "claims.md"
 MARKED = re.compile(
     r"(<!-- (\w+) table: made by python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL
@@ -97,6 +98,18 @@ def tests_table() -> str:
     return markdown(table.header, table.rows)
 
 
+def reported_table(make: Any, *left_out: str) -> str:
+    """Return a table of the report, without intervals, marks and the columns named."""
+    table = make(study(), ROOT)
+    kept = [
+        place
+        for place, name in enumerate(table.header)
+        if "IQM" not in name and name != "≠" and name not in left_out
+    ]
+    rows = [[row[place] for place in kept] for row in table.rows]
+    return markdown([table.header[place] for place in kept], rows)
+
+
 @functools.cache
 def study() -> data.Study:
     """Return the committed runs."""
@@ -118,10 +131,21 @@ TABLES = {
     "claims": claims_table,
     "tests": tests_table,
     "hours": hours_table,
+    "training": lambda: reported_table(tables.training_table),
+    "maps": lambda: reported_table(tables.instant_map_table, "within limit"),
+    "realised": lambda: reported_table(tables.discounted_map_table, "within limit"),
+    "deployment": lambda: reported_table(tables.deployment_table),
+    "success": lambda: reported_table(tables.success_table, "within limit"),
+    "improvement": lambda: reported_table(tables.improvement_table),
+    "calibration": lambda: reported_table(tables.calibration_table, "within limit"),
 }
 PAGES = {  # the tables of each
     README: {"methods", "tasks", "summary"},
     RESULTS: {"results", "hours"},
+    PAPER: {
+        *("training", "maps", "realised", "deployment"),
+        *("success", "improvement", "calibration"),
+    },
     CLAIMS: {"claims", "tests"},
 }
 

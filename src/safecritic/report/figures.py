@@ -225,6 +225,14 @@ def deployed_pareto(study: Study) -> list[Figure]:
     return [_pareto(study, "pareto-deployed", "deployment", "deployed_", caption)]
 
 
+def _told_apart(values: np.ndarray) -> tuple[float, float]:
+    """Return a range of values and some room, at least a tenth of their size wide."""
+    low, high = float(values.min()), float(values.max())
+    width = max(1.12 * (high - low), 0.1 * max(abs(low), abs(high)), 1e-6)
+    middle = (low + high) / 2
+    return middle - width / 2, middle + width / 2
+
+
 def _pareto(study: Study, name: str, stage: str, prefix: str, caption: str) -> Figure:
     panels = []
     for case in study.cases:
@@ -252,6 +260,8 @@ def _pareto(study: Study, name: str, stage: str, prefix: str, caption: str) -> F
         rights = [float((mark.x + mark.across).max()) for mark in points if mark.across is not None]
         left, right = min([limit, *lefts]), max([limit, *rights])
         room = 0.06 * (right - left + 1e-6)
+        ends = [mark.y + sign * mark.error for mark in points for sign in (-1, 1)
+                if mark.error is not None]  # fmt: skip
         panels.append(
             Panel(
                 case,
@@ -260,11 +270,13 @@ def _pareto(study: Study, name: str, stage: str, prefix: str, caption: str) -> F
                 ylabel="reward per episode",
                 upright=limit,
                 xrange=(left - room, right + room),
+                yrange=_told_apart(np.concatenate(ends)) if ends else None,
             )
         )
     caption += (
         " Whiskers: one standard error over seeds, in both directions. Left of the dashed line the "
-        "limit is kept; higher is better."
+        "limit is kept; higher is better. Rewards span at least a tenth of their size, so that "
+        "equal ones look equal."
     )
     columns = min(3, max(len(panels), 1))
     return Figure(name, f"Reward against cost in {stage}", caption, panels, columns)
