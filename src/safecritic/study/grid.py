@@ -366,18 +366,23 @@ def _write_grid(out: Path, jobs: list[Job], source: str) -> None:
 
 def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return the settings that changed, as text."""
-    return [
-        f"{name} {then.get(name)} (now {now.get(name)})"
-        for name in sorted(then.keys() | now.keys())
-        if then.get(name) != now.get(name)
-    ]
+    changed = []
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) == now.get(name):
+            continue
+        if name not in then:
+            changed.append(f"a version without {name} (now {now[name]})")
+        elif name not in now:
+            changed.append(f"{name} {then[name]} (now there is none)")
+        else:
+            changed.append(f"{name} {then[name]} (now {now[name]})")
+    return changed
 
 
 def read_folder(out: Path) -> list[Job]:
     """Return the jobs of a study's folder."""
     content = read_study(out)
     names = [field.name for field in dataclasses.fields(Job)]
-    jobs = [Job(**{name: job[name] for name in names if name in job}) for job in content["jobs"]]
     jobs = [Job(**{k: x for k, x in job.items() if k in names}) for job in content["jobs"]]
     path = out / "study.json"
     for job in jobs:
