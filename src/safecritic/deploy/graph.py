@@ -86,17 +86,22 @@ class Builder:
         return sums
 
     def critic(self, layers: list[dict[str, np.ndarray]], sums: str) -> tuple[str, str]:
-        """Return raw values (...,) and the last hidden layer from the first layer's sums.
+        """Return raw values (N,) and the last hidden layer from the first layer's sums (N, H).
 
         The sums have their bias already.
         """
         hidden = self.add("Relu", self.normalise(sums, layers[0]))
         for layer in layers[1:-1]:
-            product = self.add("MatMul", hidden, self.constant(layer["w"]))
-            hidden = self.add("Relu", self.shift(product, layer))
-        out = self.add("MatMul", hidden, self.constant(layers[-1]["w"]))
-        out = self.add("Add", out, self.constant(layers[-1]["b"]))
+            hidden = self.add("Relu", self.normalise(self.dense(hidden, layer), layer))
+        out = self.dense(hidden, layers[-1])
         return self.add("Squeeze", out, self.constant([-1], np.int64)), hidden
+
+    def dense(self, x: str, layer: dict[str, np.ndarray]) -> str:
+        """Return a layer's sums with its bias, of rows (N, .): one node, with a Relu behind it."""
+        return self.add("Gemm", x, self.constant(layer["w"]), self.constant(layer["b"]))
+
+    def reshaped(self, x: str, *shape: int) -> str:
+        return self.add("Reshape", x, self.constant(shape, np.int64))
 
     def first_sums(
         self, layers: list[dict[str, np.ndarray]], seen: str, gains: np.ndarray | float = 1.0
@@ -187,18 +192,25 @@ def build(network: Network) -> bytes:
                 seen = b.add("Add", b.add("Mul", x, b.constant(gains)), sharp)
                 gains[:] = 1.0
         firsts = [b.first_sums(layers, seen, gains) for layers in network.safety]
-        raw, hiddens = [], []
+        tried = None if about["screen"] is None else Tried(b, network, action)
+        passes = []
         for first, layers in zip(firsts, network.safety, strict=True):
             share = b.add("MatMul", action, b.constant(layers[0]["done"]))
-            z, hidden = b.critic(layers, b.add("Add", first, share))
-            raw.append(z)
-            hiddens.append(hidden)
+            own = b.add("Add", first, share)
+            # with a screen, the candidates in the same pass: the dearest decision is the one that
+            # counts, and the weights are read once
+            passes.append(b.critic(layers, own) if tried is None else tried.all(layers, first, own))
         value = about["safety"]["value"]
-        q = b.aggregate([b.cost_output(z, about["safety"]) for z in raw], value)
+        q = b.aggregate([b.cost_output(z, about["safety"]) for z, _ in passes], value)
+        raw, hiddens = [z for z, _ in passes], [h for _, h in passes]
         zero = b.constant(0.0)
+        if tried is not None:
+            q_all, all_passes = q, passes
+            q, raw = tried.own(q), [tried.own(z) for z in raw]
+            hiddens = [tried.own(h) for h in hiddens]
         nowhere = b.add("Greater", b.add("Mul", q, zero), zero)  # False everywhere
         changed = nowhere
-        if about["screen"] is None:
+        if tried is None:
             b.add("Identity", nowhere, output="screened")
         else:
             tolerance = _tolerance(b, about, left)
@@ -208,14 +220,16 @@ def build(network: Network) -> bytes:
                 _search,
                 network=network,
                 x=x,
-                firsts=firsts,
+                tried=tried,
+                q_all=q_all,
+                passes=all_passes,
                 tolerance=tolerance,
                 screened=screened,
                 state=state,
             )
-            action, q, changed, *passes = _branch(b, screened, state, search)
+            action, q, changed, *taken = _branch(b, screened, state, search)
             members = len(network.safety)
-            raw, hiddens = passes[:members], passes[members:]
+            raw, hiddens = taken[:members], taken[members:]
         b.add("Mul", q, b.constant(about["cost_unit"]), output="q_cost")
         b.add("Identity", changed, output="changed")
     else:
@@ -295,54 +309,79 @@ def _branch(
     return outputs
 
 
+class Tried:
+    """The candidates of the screen in a graph: their passes, with the proposed action behind."""
+
+    def __init__(self, b: Builder, network: Network, action: str):
+        self.b, self.number = b, len(network.candidates)
+        self.around = network.about["screen"]["candidates"] == "around"
+        self.middle = b.constant([1], np.int64)
+        self.actions = b.constant(network.candidates)
+        if self.around:
+            sums = b.add("Add", b.add("Unsqueeze", action, self.middle), self.actions)
+            self.actions = b.add("Clip", sums, b.constant(-1.0), b.constant(1.0))
+
+    def all(
+        self,
+        layers: list[dict[str, np.ndarray]],
+        first: str,
+        own: str,
+        b: Builder | None = None,
+    ) -> tuple[str, str]:
+        """Return raw values (N, K + 1) and hidden layers of a critic, the proposed action last.
+
+        `first` is what the observation adds to its first layer, `own` the sums of that action; `b`
+        is the part of the graph to add to.
+        """
+        b = b or self.b
+        if self.around:
+            share = b.add("MatMul", self.actions, b.constant(layers[0]["done"]))
+        else:
+            share = b.constant(layers[0]["tried"])
+        sums = b.add("Add", b.add("Unsqueeze", first, self.middle), share)
+        sums = b.add("Concat", sums, b.add("Unsqueeze", own, self.middle), axis=1)
+        # as rows: products of three axes are not fused with what follows them
+        width, out = layers[0]["w"].shape[1], layers[-1]["w"].shape[0]
+        raw, hidden = b.critic(layers, b.reshaped(sums, -1, width))
+        rows = self.number + 1
+        return b.reshaped(raw, -1, rows), b.reshaped(hidden, -1, rows, out)
+
+    def own(self, values: str) -> str:
+        """Return the values of the proposed action, (N, K + 1, ...) -> (N, ...)."""
+        return self.b.add("Gather", values, self.b.constant(self.number, np.int64), axis=1)
+
+
 def _search(
     b: Builder,
     network: Network,
     x: str,
-    firsts: list[str],
+    tried: Tried,
+    q_all: str,
+    passes: list[tuple[str, str]],
     tolerance: str,
     screened: str,
     state: list[str],
 ) -> list[str]:
-    """Try the candidates in every row; take the best where the row is screened and it helps."""
+    """Choose among the candidates in every row; take one where the row is screened and it helps."""
     about = network.about
     action, q, _, *rest = state
     members = len(network.safety)
     raw, hiddens = rest[:members], rest[members:]
-    middle = b.constant([1], np.int64)
-    around = about["screen"]["candidates"] == "around"
-    others = b.constant(network.candidates)
-    if around:
-        sums = b.add("Add", b.add("Unsqueeze", action, middle), others)
-        others = b.add("Clip", sums, b.constant(-1.0), b.constant(1.0))
-
-    def tried(layers: list[dict[str, np.ndarray]], first: str, last: str = "") -> tuple[str, str]:
-        """Return the passes of the candidates, and of the action `last` behind them."""
-        if around:
-            share = b.add("MatMul", others, b.constant(layers[0]["done"]))
-        else:
-            share = b.constant(layers[0]["tried"])
-        sums = b.add("Add", b.add("Unsqueeze", first, middle), share)
-        if last:
-            own = b.add("Add", first, b.add("MatMul", last, b.constant(layers[0]["done"])))
-            sums = b.add("Concat", sums, b.add("Unsqueeze", own, middle), axis=1)
-        return b.critic(layers, sums)
-
-    passes = [tried(m, first) for m, first in zip(network.safety, firsts, strict=True)]
-    qs = [b.cost_output(z, about["safety"]) for z, _ in passes]
-    q_others = b.aggregate(qs, about["safety"]["value"])
+    middle, number, others = tried.middle, tried.number, tried.actions
+    sizes = b.constant([number, 1], np.int64)
+    q_others = b.name()
+    b.nodes.append(b.onnx.helper.make_node("Split", [q_all, sizes], [q_others, b.name()], axis=1))
     if about["screen"]["choice"] == "cost":
         best = b.add("ArgMin", q_others, axis=1, keepdims=1)
         q_best = b.add("GatherElements", q_others, best, axis=1)
         helps = b.add("Less", q_best, b.add("Unsqueeze", q, middle))
     else:
         assert network.reward is not None
-        # one pass, with the proposed action in the last place
-        q_all, _ = tried(network.reward, b.first_sums(network.reward, x), action)
-        number = len(network.candidates)
-        sizes = b.constant([number, 1], np.int64)
+        first = b.first_sums(network.reward, x)
+        share = b.add("MatMul", action, b.constant(network.reward[0]["done"]))
+        rewards, _ = tried.all(network.reward, first, b.add("Add", first, share), b)
         q_reward, own = b.name(), b.name()  # (N, K), (N, 1)
-        b.nodes.append(b.onnx.helper.make_node("Split", [q_all, sizes], [q_reward, own], axis=1))
+        b.nodes.append(b.onnx.helper.make_node("Split", [rewards, sizes], [q_reward, own], axis=1))
         within = b.add("LessOrEqual", q_others, b.add("Unsqueeze", tolerance, middle))
         least = b.add("ReduceMin", q_others, axes=[1], keepdims=1)
         some = b.add("LessOrEqual", least, b.add("Unsqueeze", tolerance, middle))  # (N, 1)
@@ -362,7 +401,7 @@ def _search(
         """Return the row of the best candidate, (N, K, .) -> (N, .)."""
         return b.add("GatherND", values, best, batch_dims=1)
 
-    if around:
+    if tried.around:
         chosen = take(others)
     else:
         chosen = b.add("Gather", others, b.add("Squeeze", best, middle), axis=0)

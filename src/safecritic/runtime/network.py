@@ -296,7 +296,7 @@ class Network:
 
     def own_actions(self, action: Array) -> Array:
         """Return actions (N, A) in [-1, 1] within the environment's own bounds, as float64."""
-        unit = np.clip(action.astype(np.float64), -1.0, 1.0)
+        unit = np.minimum(np.maximum(action, -1.0), 1.0).astype(np.float64)
         if self.unit_box:
             return unit
         share = (unit + 1.0) / 2.0
