@@ -147,6 +147,12 @@ def test_cells(cell: Any, written: Any) -> None:
     assert plain_cell(cell) == written
 
 
+def test_changes_of_any_size_are_numbers() -> None:
+    for cell in ("-3% [-1669 times, +95%]", "+12%", "-5 times [-9 times, 3 times]"):
+        assert plain_cell(cell) == cell
+    assert plain_cell("-5 times more") == "'-5 times more"
+
+
 def test_a_study_with_a_hostile_task_is_refused_at_the_door(tmp_path: Path, capsys: Any) -> None:
     study = write_measured_study(tmp_path / "study")
     from safecritic import files
