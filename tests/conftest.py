@@ -35,16 +35,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return None if quick else len(os.sched_getaffinity(0)) + 1
 
 
-# Ray starts, workers are killed and resumed: minutes in which a core has little to do. They begin
-# first, so that no process is left alone with one of them at the end.
-LONG = ("tests/study/test_ray.py", "tests/study/test_driver.py", "tests/cli/test_cli_resume.py")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    places = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
-
-
 def pytest_configure(config: pytest.Config) -> None:
     # a full collection looks through all that JAX has traced: a tenth of the time by default
     gc.set_threshold(10_000, 50, 100)
