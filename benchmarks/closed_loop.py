@@ -3,8 +3,8 @@
     python benchmarks/closed_loop.py runs/usc-CarGoal1-seed0 ...
 
 Exports each run, lets the runtime drive the task from the file in the scenes of `evaluate`, with
-ONNX Runtime and with NumPy, and counts the episodes of the same cost. Rounding
-differs between the engines, so two choices that are worth the same may be made either way.
+ONNX Runtime and with NumPy, and counts the episodes of the same cost. Rounding differs between the
+engines, so two choices that are worth the same may be made either way.
 """
 
 from __future__ import annotations

@@ -209,6 +209,22 @@ def open_to_append(path: Path) -> int:
     return handle
 
 
+def locked_file(path: Path) -> io.BufferedReader:
+    """Open a file, new or not, and lock it until it is closed or the process ends, however it ends.
+
+    Raises BlockingIOError if another process has locked it, ImportError on Windows.
+    """
+    import fcntl
+
+    file = os.fdopen(open_to_append(path), "rb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise BlockingIOError(error.errno, error.strerror, str(path)) from error
+    return file
+
+
 def remove_leftovers(folder: Path) -> None:
     """Delete what killed processes had begun to write; only the owner of the folder may call it."""
     for path in folder.glob(f".*-*{PART}*"):

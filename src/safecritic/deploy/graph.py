@@ -73,10 +73,6 @@ class Builder:
                 x = self.add("Mul", x, x)
         return result
 
-    def shift(self, sums: str, layer: dict[str, np.ndarray]) -> str:
-        """Return a layer's sums with its bias, normalised if it has a gain."""
-        return self.normalise(self.add("Add", sums, self.constant(layer["b"])), layer)
-
     def normalise(self, sums: str, layer: dict[str, np.ndarray]) -> str:
         """Return a layer's sums, normalised if it has a gain."""
         if "g" in layer:
@@ -109,6 +105,10 @@ class Builder:
         """Return what the observation adds to the first layer of a critic, with its bias."""
         weights = np.atleast_1d(gains)[:, None] * layers[0]["seen"]
         return self.add("Gemm", seen, self.constant(weights), self.constant(layers[0]["b"]))
+
+    def joint_sums(self, layers: list[dict[str, np.ndarray]], first: str, action: str) -> str:
+        """Return the first layer's sums of an action (N, A), given what the observation adds."""
+        return self.add("Add", first, self.add("MatMul", action, self.constant(layers[0]["done"])))
 
     def softplus(self, z: str, k: float) -> str:
         """Return log(1 + exp(k z)) / k."""
@@ -168,10 +168,9 @@ def build(network: Network) -> bytes:
 
     hidden = x
     for layer in network.actor[:-1]:
-        sums = b.shift(b.add("MatMul", hidden, b.constant(layer["w"])), layer)
+        sums = b.normalise(b.dense(hidden, layer), layer)
         hidden = b.add("Tanh" if about["actor"]["activation"] == "tanh" else "Relu", sums)
-    out = b.add("MatMul", hidden, b.constant(network.actor[-1]["w"]))
-    out = b.add("Add", out, b.constant(network.actor[-1]["b"]))
+    out = b.dense(hidden, network.actor[-1])
     if about["actor"]["output"] == "tanh":
         action = b.add("Tanh", out, output="proposed")
     else:
@@ -195,8 +194,7 @@ def build(network: Network) -> bytes:
         tried = None if about["screen"] is None else Tried(b, network, action)
         passes = []
         for first, layers in zip(firsts, network.safety, strict=True):
-            share = b.add("MatMul", action, b.constant(layers[0]["done"]))
-            own = b.add("Add", first, share)
+            own = b.joint_sums(layers, first, action)
             # with a screen, the candidates in the same pass: the dearest decision is the one that
             # counts, and the weights are read once
             passes.append(b.critic(layers, own) if tried is None else tried.all(layers, first, own))
@@ -378,8 +376,8 @@ def _search(
     else:
         assert network.reward is not None
         first = b.first_sums(network.reward, x)
-        share = b.add("MatMul", action, b.constant(network.reward[0]["done"]))
-        rewards, _ = tried.all(network.reward, first, b.add("Add", first, share), b)
+        own = b.joint_sums(network.reward, first, action)
+        rewards, _ = tried.all(network.reward, first, own, b)
         q_reward, own = b.name(), b.name()  # (N, K), (N, 1)
         b.nodes.append(b.onnx.helper.make_node("Split", [rewards, sizes], [q_reward, own], axis=1))
         within = b.add("LessOrEqual", q_others, b.add("Unsqueeze", tolerance, middle))

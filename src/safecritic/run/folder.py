@@ -466,25 +466,18 @@ def lock_folder(path: Path) -> Any:
     Two processes writing to one folder would mix their tables.
     """
     try:
-        import fcntl
+        return files.locked_file(path / ".lock")
     except ImportError:  # Windows refuses to truncate or replace files that are open elsewhere
         return None
-    try:
-        handle = files.open_to_append(path / ".lock")
+    except BlockingIOError:
+        raise RunFolderError(
+            f"{path} is in use by another process: wait for it or stop it"
+        ) from None
     except OSError as error:
         raise RunFolderError(
             f"{path} cannot be written to: {error.strerror or error}; check its permissions and "
             "its disk"
         ) from error
-    file = os.fdopen(handle, "rb")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise RunFolderError(
-            f"{path} is in use by another process: wait for it or stop it"
-        ) from None
-    return file
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+from safecritic import files
+
 _held: list[IO[bytes]] = []  # locks of cores, as long as this process lives
 
 
@@ -38,24 +40,15 @@ def use_core(number: int) -> None:
 
 def _take(core: int) -> bool:
     """Lock a core until this process ends; return False if another has it."""
-    import fcntl  # not on Windows, where nothing is pinned
-
     folder = Path(tempfile.gettempdir()) / f"safecritic-cores-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        about = folder.lstat()
-        if about.st_uid != os.getuid() or folder.is_symlink():
-            return True  # not ours: no locks then
-        descriptor = os.open(folder / str(core), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return True
-    file = os.fdopen(descriptor, "rb")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
+        if folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
+            _held.append(files.locked_file(folder / str(core)))
+    except BlockingIOError:
         return False
-    _held.append(file)
+    except (OSError, files.FileError):
+        pass  # where locks are not to be had, the number decides
     return True
 
 
