@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from deploy import ready
-from probes import KeptPoint
 from safecritic import USC
 from safecritic.deploy.certificate import run_episode
 from safecritic.deploy.export import prepare
@@ -127,10 +126,7 @@ def test_a_screen_gives_way_while_decisions_cost_something() -> None:
 def test_the_runtime_escapes_as_the_agent_does() -> None:
     """Closed loop: every second costly decision counts as stuck, so that there is much of it."""
     changes = {"escape_after": 2, "escape_near": 1e6, "escape_for": 2}
-    agent = USC(KeptPoint(), cost_limit=0.5, action_repeat=2, hidden=(16, 16), **changes)
-    rng = np.random.default_rng(0)
-    rows = np.stack([rng.uniform(-1.0, 1.0, 400), rng.standard_normal(400)], axis=1)
-    ready.fill(agent, rows.astype(np.float32), seed=3)
+    agent = ready.point(USC, action_repeat=2, **changes)
     expected = agent.evaluate(episodes=20, seed=50).episodes
     exported = prepare(agent, tolerance=None, onnx=False)
     policy = Policy(exported.contents(), clock=None)

@@ -73,10 +73,7 @@ def test_influence_is_taken_in_batches_and_put_back_in_order() -> None:
 def test_the_screen_can_be_switched_off() -> None:
     # a tolerance below 0: every decision is screened, so that the two differ
     changes = {"tolerance": -1.0, "tolerance_in": "cost", "screen_choice": "cost"}
-    agent = SC(KeptPoint(), cost_limit=0.5, hidden=(16, 16), **changes)
-    rng = np.random.default_rng(0)
-    rows = np.stack([rng.uniform(-1.0, 1.0, 400), rng.standard_normal(400)], axis=1)
-    ready.fill(agent, rows.astype(np.float32), seed=3)
+    agent = ready.point(SC, **changes)
     on, off = (agent.evaluate(episodes=2, seed=5, screen=screen) for screen in (True, False))
     assert (on.means["screened"], off.means["screened"]) == (1.0, 0.0)
     assert on.means["cost"] != off.means["cost"]
