@@ -36,10 +36,13 @@ def policy(path: Path) -> Policy:
 
 LIGHT = """
 import sys
+assert "numpy" not in sys.modules
 from {module} import load
 policy = load(sys.argv[1])
 action = policy([0.0] * 17)
 assert action.shape == (6,) and (abs(action) <= 1.0).all()
+import os
+assert os.environ["OPENBLAS_NUM_THREADS"] == "1"  # before NumPy was imported
 heavy = ("jax", "gymnasium", "mujoco", "scipy", "onnx", "onnxruntime", "safetensors", "matplotlib")
 print([name for name in heavy if name in sys.modules])
 """
@@ -205,6 +208,18 @@ def test_the_screen_can_be_switched_off(path: Path) -> None:
         assert on.changed.any()
         assert not off.screened.any()
         np.testing.assert_allclose(off.unit_action, on.proposed, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnx"])
+def test_a_kept_decision_is_not_overwritten_by_the_next(path: Path, engine: str) -> None:
+    """Single rows, which ONNX Runtime computes in places of their own, equal those of a batch."""
+    obs = ready.observations("HalfCheetah", 40)
+    policy = load(path, engine=engine, clock=None)
+    single = [policy.decide(row) for row in obs]
+    batch = policy.batch(obs)
+    for name in ("action", "unit_action", "proposed", "q_cost", "influence", "screened"):
+        rows = np.array([getattr(decision, name) for decision in single])
+        np.testing.assert_allclose(rows, getattr(batch, name), atol=1e-4, err_msg=name)
 
 
 # ---------------------------------------------------------------- files

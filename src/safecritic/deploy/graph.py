@@ -7,8 +7,6 @@ screen () bool             False switches the screen off
      unit_action, proposed (N, A), q_cost, influence (N,) float, screened, changed (N,) bool
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,19 +80,22 @@ class Builder:
         return sums
 
     def critic(self, layers: list[dict[str, np.ndarray]], sums: str) -> tuple[str, str]:
-        """Return raw values (N,) and the last hidden layer from the first layer's sums (N, H).
+        """Return raw values (N, 1) and the last hidden layer from the first layer's sums (N, H).
 
         The sums have their bias already.
         """
         hidden = self.add("Relu", self.normalise(sums, layers[0]))
         for layer in layers[1:-1]:
             hidden = self.add("Relu", self.normalise(self.dense(hidden, layer), layer))
-        out = self.dense(hidden, layers[-1])
-        return self.add("Squeeze", out, self.constant([-1], np.int64)), hidden
+        return self.dense(hidden, layers[-1]), hidden
 
     def dense(self, x: str, layer: dict[str, np.ndarray]) -> str:
         """Return a layer's sums with its bias, of rows (N, .): one node, with a Relu behind it."""
         return self.add("Gemm", x, self.constant(layer["w"]), self.constant(layer["b"]))
+
+    def flat(self, x: str, output: str = "") -> str:
+        """Return (N, 1, ...) without its second axis."""
+        return self.add("Squeeze", x, self.constant([1], np.int64), output=output)
 
     def reshaped(self, x: str, *shape: int) -> str:
         return self.add("Reshape", x, self.constant(shape, np.int64))
@@ -184,10 +185,10 @@ def build(network: Network) -> bytes:
                 gains[network.obs_dim :] = 1.0
             else:
                 # scattered into their places by a product with a matrix of zeros and ones
-                place = np.zeros((len(network.closeness), network.inputs), np.float32)
-                place[np.arange(len(network.closeness)), network.closeness] = about["sharp_size"]
+                where = np.zeros((len(network.closeness), network.inputs), np.float32)
+                where[np.arange(len(network.closeness)), network.closeness] = about["sharp_size"]
                 gains[network.closeness] = 0.0
-                sharp = b.add("MatMul", near, b.constant(place))
+                sharp = b.add("MatMul", near, b.constant(where))
                 seen = b.add("Add", b.add("Mul", x, b.constant(gains)), sharp)
                 gains[:] = 1.0
         firsts = [b.first_sums(layers, seen, gains) for layers in network.safety]
@@ -198,56 +199,35 @@ def build(network: Network) -> bytes:
             # with a screen, the candidates in the same pass: the dearest decision is the one that
             # counts, and the weights are read once
             passes.append(b.critic(layers, own) if tried is None else tried.all(layers, first, own))
-        value = about["safety"]["value"]
-        q = b.aggregate([b.cost_output(z, about["safety"]) for z, _ in passes], value)
         raw, hiddens = [z for z, _ in passes], [h for _, h in passes]
-        zero = b.constant(0.0)
+        outputs = [b.cost_output(z, about["safety"]) for z in raw]
+        q = b.aggregate(outputs, about["safety"]["value"])  # (N, K + 1), or (N, 1)
         if tried is not None:
-            q_all, all_passes = q, passes
-            q, raw = tried.own(q), [tried.own(z) for z in raw]
-            hiddens = [tried.own(h) for h in hiddens]
-        nowhere = b.add("Greater", b.add("Mul", q, zero), zero)  # False everywhere
-        changed = nowhere
-        if tried is None:
-            b.add("Identity", nowhere, output="screened")
-        else:
-            tolerance = _tolerance(b, about, left)
-            screened = b.add("And", b.add("Greater", q, tolerance), "screen", output="screened")
-            state = [action, q, nowhere, *raw, *hiddens]
-            search = partial(
-                _search,
-                network=network,
-                x=x,
-                tried=tried,
-                q_all=q_all,
-                passes=all_passes,
-                tolerance=tolerance,
-                screened=screened,
-                state=state,
-            )
-            action, q, changed, *taken = _branch(b, screened, state, search)
-            members = len(network.safety)
-            raw, hiddens = taken[:members], taken[members:]
-        b.add("Mul", q, b.constant(about["cost_unit"]), output="q_cost")
-        b.add("Identity", changed, output="changed")
+            place = _screen(b, network, x, tried, q, left)  # (N, 1), 0: the proposed action
+            action = tried.action(place)
+            q = b.add("GatherElements", q, place, axis=1)
+            if network.whiteners:
+                raw = [b.add("GatherElements", z, place, axis=1) for z in raw]
+                hiddens = [b.add("GatherND", h, place, batch_dims=1) for h in hiddens]
+        b.flat(b.add("Mul", q, b.constant(about["cost_unit"])), output="q_cost")
     else:
-        zero = b.constant(0.0)
-        nothing = b.add("Mul", left, zero)
-        b.add("Greater", nothing, zero, output="screened")
-        b.add("Greater", nothing, zero, output="changed")
+        tried = None
         b.add("Expand", b.constant(np.nan), b.add("Shape", left), output="q_cost")
+    if tried is None:
+        for name in ("screened", "changed"):
+            b.add("Less", left, left, output=name)  # False everywhere
+        b.add("Identity", action, output="unit_action")
+        action = "unit_action"
     if network.whiteners:
         _influence(b, network, raw, hiddens)
     else:
         b.add("Expand", b.constant(np.nan), b.add("Shape", left), output="influence")
 
-    b.add("Identity", action, output="unit_action")
     double = b.add("Cast", action, to=onnx.TensorProto.DOUBLE)
     one, half = b.constant(1.0, np.float64), b.constant(0.5, np.float64)
-    unit = b.add("Clip", double, b.constant(-1.0, np.float64), one)
-    if network.unit_box:
-        b.add("Identity", unit, output="action")
-    else:
+    ends = (b.constant(-1.0, np.float64), one)
+    unit = b.add("Clip", double, *ends, output="action" if network.unit_box else "")
+    if not network.unit_box:
         share = b.add("Mul", b.add("Add", unit, one), half)
         rest = b.add("Mul", b.add("Sub", one, share), b.constant(network.low, np.float64))
         most = b.add("Mul", share, b.constant(network.high, np.float64))
@@ -256,7 +236,7 @@ def build(network: Network) -> bytes:
 
 
 def _tolerance(b: Builder, about: dict[str, Any], left: str) -> str:
-    """Return the screen's tolerance (N,) in the agent's units of cost."""
+    """Return the screen's tolerance in the agent's units of cost, with the shape of `left`."""
     screen, size = about["screen"], b.constant(about["cost_unit"])
     if not screen["active"]:
         return b.add("Expand", b.constant(np.inf), b.add("Shape", left))
@@ -268,56 +248,21 @@ def _tolerance(b: Builder, about: dict[str, Any], left: str) -> str:
     return b.add("Expand", fixed, b.add("Shape", left))
 
 
-def _branch(
-    b: Builder, screened: str, state: list[str], search: Callable[[Builder], list[str]]
-) -> list[str]:
-    """Add the branch that searches only if a row is screened; return what replaces `state`.
-
-    `state` is action, q, changed, and each member's raw output and hidden layer.
-    """
-    onnx = b.onnx
-    # ReduceMax knows no bool
-    flags = b.add("Cast", screened, to=onnx.TensorProto.INT32)
-    any_row = b.add("Cast", b.add("ReduceMax", flags, keepdims=0), to=onnx.TensorProto.BOOL)
-
-    keep = Builder(b)
-    kept = [keep.add("Identity", name) for name in state]
-    inside = Builder(b)
-    searched = search(inside)
-    outputs = [b.name() for _ in state]
-
-    def graph(part: Builder, names: list[str], title: str) -> Any:
-        kinds = [onnx.TensorProto.FLOAT] * len(names)
-        kinds[2] = onnx.TensorProto.BOOL
-        infos = [
-            onnx.helper.make_tensor_value_info(n, k, None)
-            for n, k in zip(names, kinds, strict=True)
-        ]
-        return onnx.helper.make_graph(part.nodes, title, [], infos, part.constants)
-
-    b.nodes.append(
-        onnx.helper.make_node(
-            "If",
-            [any_row],
-            outputs,
-            then_branch=graph(inside, searched, "search"),
-            else_branch=graph(keep, kept, "keep"),
-        )
-    )
-    return outputs
-
-
 class Tried:
-    """The candidates of the screen in a graph: their passes, with the proposed action behind."""
+    """The actions of a screened decision, the proposed one first and the K candidates after it."""
 
-    def __init__(self, b: Builder, network: Network, action: str):
-        self.b, self.number = b, len(network.candidates)
+    def __init__(self, b: Builder, network: Network, proposed: str):
+        self.b, self.proposed = b, proposed
+        self.rows = len(network.candidates) + 1
         self.around = network.about["screen"]["candidates"] == "around"
         self.middle = b.constant([1], np.int64)
-        self.actions = b.constant(network.candidates)
         if self.around:
-            sums = b.add("Add", b.add("Unsqueeze", action, self.middle), self.actions)
-            self.actions = b.add("Clip", sums, b.constant(-1.0), b.constant(1.0))
+            own = b.add("Unsqueeze", proposed, self.middle)
+            sums = b.add("Add", own, b.constant(network.candidates))
+            self.candidates = b.add("Clip", sums, b.constant(-1.0), b.constant(1.0))
+            self.actions = b.add("Concat", own, self.candidates, axis=1)
+        else:  # a row in the place of the proposed action
+            self.actions = b.constant(np.pad(network.candidates, ((1, 0), (0, 0))))
 
     def all(
         self,
@@ -326,110 +271,89 @@ class Tried:
         own: str,
         b: Builder | None = None,
     ) -> tuple[str, str]:
-        """Return raw values (N, K + 1) and hidden layers of a critic, the proposed action last.
+        """Return raw values (N, K + 1) and hidden layers of a critic.
 
-        `first` is what the observation adds to its first layer, `own` the sums of that action; `b`
-        is the part of the graph to add to.
+        `first` is what the observation adds to its first layer, `own` the sums of the proposed
+        action; `b` is the part of the graph to add to.
         """
         b = b or self.b
         if self.around:
-            share = b.add("MatMul", self.actions, b.constant(layers[0]["done"]))
+            share = b.add("MatMul", self.candidates, b.constant(layers[0]["done"]))
         else:
             share = b.constant(layers[0]["tried"])
         sums = b.add("Add", b.add("Unsqueeze", first, self.middle), share)
-        sums = b.add("Concat", sums, b.add("Unsqueeze", own, self.middle), axis=1)
+        sums = b.add("Concat", b.add("Unsqueeze", own, self.middle), sums, axis=1)
         # as rows: products of three axes are not fused with what follows them
         width, out = layers[0]["w"].shape[1], layers[-1]["w"].shape[0]
         raw, hidden = b.critic(layers, b.reshaped(sums, -1, width))
-        rows = self.number + 1
-        return b.reshaped(raw, -1, rows), b.reshaped(hidden, -1, rows, out)
+        return b.reshaped(raw, -1, self.rows), b.reshaped(hidden, -1, self.rows, out)
 
-    def own(self, values: str) -> str:
-        """Return the values of the proposed action, (N, K + 1, ...) -> (N, ...)."""
-        return self.b.add("Gather", values, self.b.constant(self.number, np.int64), axis=1)
+    def action(self, place: str) -> str:
+        """Return the action in a place (N, 1), and say whether it is another than proposed."""
+        b = self.b
+        moved = b.add("Greater", place, b.constant(0, np.int64))
+        b.flat(moved, output="changed")
+        if self.around:
+            return b.add("GatherND", self.actions, place, batch_dims=1, output="unit_action")
+        chosen = b.flat(b.add("Gather", self.actions, place, axis=0))
+        return b.add("Where", moved, chosen, self.proposed, output="unit_action")
 
 
-def _search(
-    b: Builder,
-    network: Network,
-    x: str,
-    tried: Tried,
-    q_all: str,
-    passes: list[tuple[str, str]],
-    tolerance: str,
-    screened: str,
-    state: list[str],
-) -> list[str]:
-    """Choose among the candidates in every row; take one where the row is screened and it helps."""
-    about = network.about
-    action, q, _, *rest = state
-    members = len(network.safety)
-    raw, hiddens = rest[:members], rest[members:]
-    middle, number, others = tried.middle, tried.number, tried.actions
-    sizes = b.constant([number, 1], np.int64)
-    q_others = b.name()
-    b.nodes.append(b.onnx.helper.make_node("Split", [q_all, sizes], [q_others, b.name()], axis=1))
-    if about["screen"]["choice"] == "cost":
-        best = b.add("ArgMin", q_others, axis=1, keepdims=1)
-        q_best = b.add("GatherElements", q_others, best, axis=1)
-        helps = b.add("Less", q_best, b.add("Unsqueeze", q, middle))
-    else:
-        assert network.reward is not None
-        first = b.first_sums(network.reward, x)
-        own = b.joint_sums(network.reward, first, action)
-        rewards, _ = tried.all(network.reward, first, own, b)
-        q_reward, own = b.name(), b.name()  # (N, K), (N, 1)
-        b.nodes.append(b.onnx.helper.make_node("Split", [rewards, sizes], [q_reward, own], axis=1))
-        within = b.add("LessOrEqual", q_others, b.add("Unsqueeze", tolerance, middle))
-        least = b.add("ReduceMin", q_others, axes=[1], keepdims=1)
-        some = b.add("LessOrEqual", least, b.add("Unsqueeze", tolerance, middle))  # (N, 1)
-        price = b.constant(network.price)
-        priced = b.add("Sub", q_reward, b.add("Mul", q_others, price))
-        kept = b.add("Where", within, q_reward, b.constant(-np.inf))
-        worth = b.add("Where", some, kept, priced)
-        best = b.add("ArgMax", worth, axis=1, keepdims=1)
-        q_best = b.add("GatherElements", q_others, best, axis=1)
-        own = b.add("Sub", own, b.add("Unsqueeze", b.add("Mul", q, price), middle))
-        better = b.add("Greater", b.add("GatherElements", worth, best, axis=1), own)
-        helps = b.add("Or", some, better)
-    helps = b.add("And", helps, b.add("Unsqueeze", screened, middle))  # (N, 1)
-    flat = b.add("Squeeze", helps, middle)
+def _screen(b: Builder, network: Network, x: str, tried: Tried, q: str, left: str) -> str:
+    """Return the place (N, 1) of the action to take among those tried, of costs q (N, K + 1).
 
-    def take(values: str) -> str:
-        """Return the row of the best candidate, (N, K, .) -> (N, .)."""
-        return b.add("GatherND", values, best, batch_dims=1)
+    The search is in a branch of its own, for batches in which some row is screened.
+    """
+    onnx = b.onnx
+    tolerance = _tolerance(b, network.about, b.add("Unsqueeze", left, tried.middle))
+    own = b.add("Gather", q, b.constant([0], np.int64), axis=1)
+    screened = b.add("And", b.add("Greater", own, tolerance), "screen")  # (N, 1)
+    b.flat(screened, output="screened")
+    # ReduceMax knows no bool
+    flags = b.add("Cast", screened, to=onnx.TensorProto.INT32)
+    some = b.add("Cast", b.add("ReduceMax", flags, keepdims=0), to=onnx.TensorProto.BOOL)
 
-    if tried.around:
-        chosen = take(others)
-    else:
-        chosen = b.add("Gather", others, b.add("Squeeze", best, middle), axis=0)
-    new = [
-        b.add("Where", helps, chosen, action),
-        b.add("Where", flat, b.add("Squeeze", q_best, middle), q),
-        b.add("Identity", flat),
-    ]
-    new += [b.add("Where", flat, take(z), z_0) for (z, _), z_0 in zip(passes, raw, strict=True)]
-    new += [
-        b.add("Where", helps, take(h), h_0) for (_, h), h_0 in zip(passes, hiddens, strict=True)
-    ]
-    return new
+    keep, search = Builder(b), Builder(b)
+    kept = keep.add("Cast", screened, to=onnx.TensorProto.INT64)  # 0 everywhere
+    best = _search(search, network, x, tried, q, tolerance)
+    taken = search.add("Where", screened, best, search.constant(0, np.int64))
+
+    def graph(part: Builder, name: str, title: str) -> Any:
+        info = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.INT64, None)
+        return onnx.helper.make_graph(part.nodes, title, [], [info], part.constants)
+
+    then, otherwise = graph(search, taken, "search"), graph(keep, kept, "keep")
+    return b.add("If", some, then_branch=then, else_branch=otherwise)
+
+
+def _search(b: Builder, network: Network, x: str, tried: Tried, q: str, tolerance: str) -> str:
+    """Return the place (N, 1) of the best action of each row, the first of equal ones.
+
+    It is the one of best Q_R within the tolerance; where none is within, of best Q_R - price Q_C.
+    With the choice "cost" it is the one of least Q_C.
+    """
+    if network.about["screen"]["choice"] == "cost":
+        return b.add("ArgMin", q, axis=1, keepdims=1)
+    assert network.reward is not None
+    first = b.first_sums(network.reward, x)
+    own = b.joint_sums(network.reward, first, tried.proposed)
+    reward, _ = tried.all(network.reward, first, own, b)
+    kept = b.add("Where", b.add("LessOrEqual", q, tolerance), reward, b.constant(-np.inf))
+    some = b.add("Greater", b.add("ReduceMax", kept, axes=[1], keepdims=1), b.constant(-np.inf))
+    priced = b.add("Sub", reward, b.add("Mul", q, b.constant(network.price)))
+    return b.add("ArgMax", b.add("Where", some, kept, priced), axis=1, keepdims=1)
 
 
 def _influence(b: Builder, network: Network, raw: list[str], hiddens: list[str]) -> None:
     """Add u of Eq. 1, the mean over the members."""
     us = []
     for z, features, whitener in zip(raw, hiddens, network.whiteners, strict=True):
-        slope = b.slope(z, network.about["safety"])
-        slope = b.add("Unsqueeze", slope, b.constant([1], np.int64))
-        white = b.add("MatMul", b.add("Mul", features, slope), b.constant(whitener[:-1]))
-        white = b.add("Add", white, b.add("Mul", slope, b.constant(whitener[-1])))
-        square = b.add("Mul", white, white)
-        outside = b.add("ReduceSum", square, b.constant([1], np.int64), keepdims=0)
+        slope = b.slope(z, network.about["safety"])  # (N, 1)
+        white = b.dense(features, {"w": whitener[:-1], "b": whitener[-1]})
+        outside = b.add("ReduceSumSquare", white, axes=[1], keepdims=1)
+        outside = b.add("Mul", outside, b.add("Mul", slope, slope))
         us.append(b.add("Div", outside, b.add("Add", outside, b.constant(1.0))))
-    if len(us) == 1:
-        b.add("Identity", us[0], output="influence")
-    else:
-        b.add("Mean", *us, output="influence")
+    b.flat(us[0] if len(us) == 1 else b.add("Mean", *us), output="influence")
 
 
 def _model(onnx: Any, b: Builder, network: Network) -> bytes:
