@@ -41,19 +41,28 @@ def rows(factory: pytest.TempPathFactory, task: str, number: int, random: int) -
     return np.concatenate([seen, drawn]).astype(np.float32)
 
 
+def values_of(agent: Any, obs: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
+    """Return Q_R and Q_C of each row, in batches of the size that `export` has compiled already."""
+    size, n = agent.config.batch_size, len(obs)
+    rows = np.arange(-(-n // size) * size).clip(max=n - 1).reshape(-1, size)
+    pieces = [agent.values(obs[at], action[at]) for at in rows]
+    return {k: np.concatenate([piece[k] for piece in pieces])[:n] for k in ("q_reward", "q_cost")}
+
+
 def decided_by_a_tie(agent: Any, decision: Any, obs: np.ndarray, left: np.ndarray) -> np.ndarray:
     """Return where two choices are worth the same up to rounding, so that either is right."""
     network = decision.network
     size, tolerance = network.about["cost_unit"], network.tolerance(left)
     spec, n = agent.training.spec, len(obs)
     by_cost = network.about["screen"]["choice"] == "cost"
-    proposed = agent.values(obs, decision.proposed)["q_cost"] / size
+    values = values_of(agent, obs, decision.proposed)
+    proposed = values["q_cost"] / size
     near = np.abs(proposed - tolerance) < 1e-4
     price = network.about["screen"]["price"]
-    q_cost, q_reward = [proposed], [agent.values(obs, decision.proposed)["q_reward"]]
+    q_cost, q_reward = [proposed], [values["q_reward"]]
     for candidate in network.candidates:
         tried = np.broadcast_to(candidate, (n, spec.action_dim))
-        values = agent.values(obs, tried)
+        values = values_of(agent, obs, tried)
         q_cost.append(values["q_cost"] / size)
         q_reward.append(values["q_reward"])
         near |= np.abs(q_cost[-1] - tolerance) < 1e-4

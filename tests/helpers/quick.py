@@ -12,6 +12,7 @@ import jax
 import pytest
 
 from safecritic.fast import compilation
+from safecritic.run import compiled, off_policy, on_policy
 from safecritic.run.compiled import compile_agent, compile_stacked
 
 _OPTIONS = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
@@ -39,6 +40,20 @@ def quick_runs() -> Iterator[None]:
         _forget()
         yield
     _forget()
+
+
+@contextmanager
+def quick_first_states() -> Iterator[None]:
+    """Compile the first states of agents with fewer passes, and nothing else: for those filled."""
+
+    def first_state(init: Any, seed: int, fresh: bool) -> Any:
+        return whole(jit(init.__wrapped__), seed, fresh)
+
+    whole = compiled.first_state
+    with pytest.MonkeyPatch.context() as patch:
+        for loop in (off_policy, on_policy):
+            patch.setattr(loop, "first_state", first_state)
+        yield
 
 
 def _forget() -> None:
