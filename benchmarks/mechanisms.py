@@ -143,6 +143,7 @@ def deploy(env: Any, policy: Policy, gamma: float, episodes: int, seed: int) -> 
         next_obs=np.stack(recorder.next_obs),
         terminated=last & np.array([trace.terminated for trace in traces])[number],
         truncated=last & np.array([trace.truncated for trace in traces])[number],
+        success=np.concatenate([trace.column("success") for trace in traces]) == 1.0,
     )
     return Deployed(
         traces,

@@ -12,7 +12,7 @@ from safecritic import replay
 GAMMA = 0.9
 
 
-def transition(t, cost=0.0, terminated=False, truncated=False):
+def transition(t, cost=0.0, terminated=False, truncated=False, success=True):
     """Row t: every number in it is a function of t."""
     return replay.Transition(
         obs=np.array([t, -t], np.float32),
@@ -22,6 +22,7 @@ def transition(t, cost=0.0, terminated=False, truncated=False):
         next_obs=np.array([t + 1, -t - 1], np.float32),
         terminated=np.bool_(terminated),
         truncated=np.bool_(truncated),
+        success=np.bool_(success),
     )
 
 
@@ -130,8 +131,8 @@ def test_n_step_windows_stop_with_the_episode(n, capacity):
     ring = filled(capacity, rows)
     kept = range(16 - capacity, 16)
     index = np.array([t % capacity for t in kept], np.int32)
-    n_step = jit(replay.n_step, static_argnums=(3, 4))
-    windows = jax.device_get(n_step(ring, index, ring.reward, n, GAMMA))
+    n_step = jit(replay.n_step, static_argnums=(2, 3, 4))
+    windows = jax.device_get(n_step(ring, index, n, GAMMA, "reward"))
     for i, t in enumerate(kept):
         total, last, discount = plain_n_step(rows, t, n)
         np.testing.assert_allclose(windows.total[i], total, rtol=1e-6)
@@ -155,7 +156,17 @@ def test_cost_may_look_further_ahead_than_reward():
     np.testing.assert_allclose(batch.cost_discount[inside], GAMMA**3, rtol=1e-6)
     np.testing.assert_allclose(batch.cost_next_obs[inside, 0], batch.obs[inside, 0] + 3)
     same = sample(ring, jax.random.key(0), config=Settings(n_step=3, safety_n_step=3))
-    assert same.cost_discount is None
+    assert same.cost_next_obs is None
+
+
+def test_costs_go_on_after_a_failure_and_end_with_success():
+    rows = [transition(0, terminated=True), transition(1, terminated=True, success=False)]
+    batch = jax.device_get(sample(filled(4, rows), jax.random.key(0), config=Settings()))
+    np.testing.assert_array_equal(batch.discount, 0.0)
+    failed = batch.reward == 1
+    assert failed.any()
+    assert not failed.all()
+    np.testing.assert_allclose(batch.cost_discount, np.where(failed, GAMMA, 0.0), rtol=1e-6)
 
 
 def test_neighbours_are_the_rows_around_and_a_block():

@@ -4,7 +4,7 @@
 over n steps, and says where the refinement finds neighbours (Eq. 8).
 """
 
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ class Transition(NamedTuple):
     next_obs: jax.Array
     terminated: jax.Array
     truncated: jax.Array
+    success: jax.Array  # an end without it is a failure, after which costs are taken to go on
 
 
 class Replay(NamedTuple):
@@ -31,6 +32,7 @@ class Replay(NamedTuple):
     next_obs: jax.Array  # (capacity, O)
     terminated: jax.Array  # (capacity,) bool
     truncated: jax.Array  # (capacity,) bool
+    success: jax.Array  # (capacity,) bool
     costly: jax.Array  # (capacity,) rows with cost > 0: a queue, oldest at costly_start
     costly_start: jax.Array
     costly_size: jax.Array
@@ -55,8 +57,8 @@ class Batch(NamedTuple):
     cost: jax.Array  # (B,) sum over safety_n_step steps
     next_obs: jax.Array  # (B, O) the state n steps on
     discount: jax.Array  # (B,) gamma^n (1 - terminated)
-    cost_next_obs: jax.Array | None  # the same two for the cost, None if its n is the reward's
-    cost_discount: jax.Array | None
+    cost_next_obs: jax.Array | None  # for the cost, None if its n is the reward's
+    cost_discount: jax.Array  # (B,) gamma^n (1 - terminated in success)
     index: jax.Array  # type: ignore[assignment]  # (B,) row in the replay
     neighbours: Neighbourhood | None
 
@@ -90,6 +92,7 @@ def init(capacity: int, obs_dim: int, action_dim: int) -> Replay:
         next_obs=zeros(capacity, obs_dim),
         terminated=zeros(capacity, dtype=jnp.bool_),
         truncated=zeros(capacity, dtype=jnp.bool_),
+        success=zeros(capacity, dtype=jnp.bool_),
         costly=zeros(capacity, dtype=jnp.int32),
         costly_start=zeros(dtype=jnp.int32),
         costly_size=zeros(dtype=jnp.int32),
@@ -169,15 +172,19 @@ class _Window(NamedTuple):
     discount: jax.Array
 
 
-def n_step(replay: Replay, rows: jax.Array, signal: jax.Array, n: int, gamma: float) -> _Window:
-    """Return the discounted sum of `signal` over up to n steps, the state after and its discount.
+def n_step(
+    replay: Replay, rows: jax.Array, n: int, gamma: float, signal: Literal["reward", "cost"]
+) -> _Window:
+    """Return the discounted sum of a signal over up to n steps, the state after and its discount.
 
     A window ends with its episode (terminated or truncated) and at the newest row; only
-    `terminated` takes the bootstrap away.
+    `terminated` takes the bootstrap away. Costs lose it in success alone: a robot that has fallen
+    is not out of danger, and a critic that takes it to be teaches the policy to fall.
     """
+    values: jax.Array = getattr(replay, signal)
     capacity = replay.cost.shape[0]
     newer = (replay.cursor - 1 - rows) % capacity  # rows written after this one
-    total = _take(signal, rows)
+    total = _take(values, rows)
     last = rows
     running = jnp.ones(rows.shape, jnp.bool_)
     discount = jnp.full(rows.shape, gamma, jnp.float32)
@@ -185,10 +192,13 @@ def n_step(replay: Replay, rows: jax.Array, signal: jax.Array, n: int, gamma: fl
         ended = _take(replay.terminated, last) | _take(replay.truncated, last)
         running = running & ~ended & (newer >= step)
         here = (rows + step) % capacity
-        total = total + jnp.where(running, discount * _take(signal, here), 0.0)
+        total = total + jnp.where(running, discount * _take(values, here), 0.0)
         last = jnp.where(running, here, last)
         discount = jnp.where(running, discount * gamma, discount)
-    alive = 1.0 - _take(replay.terminated, last).astype(jnp.float32)
+    final = _take(replay.terminated, last)
+    if signal == "cost":
+        final = final & _take(replay.success, last)
+    alive = 1.0 - final.astype(jnp.float32)
     return _Window(total, _take(replay.next_obs, last), discount * alive)
 
 
@@ -253,9 +263,9 @@ def sample(replay: Replay, key: jax.Array, config: Sampling) -> Batch:
 def batch_of(replay: Replay, rows: jax.Array, config: Sampling) -> Batch:
     """Return the batch of some rows (B,), without neighbours."""
     gamma = config.gamma
-    reward = n_step(replay, rows, replay.reward, config.n_step, gamma)
+    reward = n_step(replay, rows, config.n_step, gamma, "reward")
     same = config.safety_n_step == config.n_step
-    cost = n_step(replay, rows, replay.cost, config.safety_n_step, gamma)
+    cost = n_step(replay, rows, config.safety_n_step, gamma, "cost")
     return Batch(
         obs=_take(replay.obs, rows),
         action=_take(replay.action, rows),
@@ -264,7 +274,7 @@ def batch_of(replay: Replay, rows: jax.Array, config: Sampling) -> Batch:
         next_obs=reward.next_obs,
         discount=reward.discount,
         cost_next_obs=None if same else cost.next_obs,
-        cost_discount=None if same else cost.discount,
+        cost_discount=cost.discount,
         index=rows,
         neighbours=None,
     )

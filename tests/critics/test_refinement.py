@@ -191,7 +191,7 @@ def test_refinement_is_a_plain_step_towards_the_neighbours(agent, target):
             last = row + step
             if store.terminated[last] or store.truncated[last] or last + 1 == store.size:
                 break
-        if kind != "cost" and not store.terminated[last]:
+        if kind != "cost" and not (store.terminated[last] and store.success[last]):
             (q,) = q_ahead(store.next_obs[last][None])
             total += discount * float(q)
         return total

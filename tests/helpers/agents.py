@@ -90,6 +90,7 @@ def filled_replay(spec: EnvSpec, rows: int, capacity: int = 64, **columns: Any) 
         "cost": lambda rng, n: rng.random(n),
         "next_obs": lambda rng, n: rng.normal(size=(n, spec.obs_dim)),
         "terminated": lambda rng, n: rng.random(n) < 0.1,
+        "success": lambda rng, n: rng.random(n) < 0.5,
     }
     for name, column in (defaults | columns).items():
         stored = np.array(getattr(store, name))

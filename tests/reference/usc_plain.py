@@ -193,7 +193,8 @@ def update(state, batch, c):
     next_s = scaled(state.scaler, store.next_obs[last], c)
     next_near = sharpened(state.scaler, store.next_obs[last], c)
     q_next = jnp.maximum(critic(target_safety, next_near, actor(state.target_actor, next_s)), 0.0)
-    y = cost / cost_unit + discount * (1.0 - store.terminated[last]) * q_next
+    final = store.terminated[last] & store.success[last]  # costs go on after a failure
+    y = cost / cost_unit + discount * (1.0 - final) * q_next
     weights = 1.0 / jnp.maximum(distance, 1e-6)  # 0 where there is no neighbour
     y = jnp.sum(weights / weights.sum(axis=-1, keepdims=True) * y, axis=-1)
     y = r.refine_own * own[top] + (1.0 - r.refine_own) * y

@@ -13,13 +13,14 @@ from safecritic.run.off_policy import OffPolicyTraining
 
 
 def test_a_transition_goes_to_the_device_as_it_is() -> None:
-    row = pack([1.0, 2.0], [0.5], 3.0, 0.25, [4.0, 5.0], (True, False))
+    row = pack([1.0, 2.0], [0.5], 3.0, 0.25, [4.0, 5.0], (True, False, True))
     transition = unpack(jnp.asarray(row), SPEC)
     assert transition.obs.tolist() == [1.0, 2.0]
     assert transition.action.tolist() == [0.5]
     assert (float(transition.reward), float(transition.cost)) == (3.0, 0.25)
     assert transition.next_obs.tolist() == [4.0, 5.0]
     assert (bool(transition.terminated), bool(transition.truncated)) == (True, False)
+    assert bool(transition.success)
 
 
 @pytest.mark.slow

@@ -233,7 +233,7 @@ def test_an_environment_without_checkpoints_restarts_its_episode_and_says_so() -
     (note,) = second.restore(arrays, numbers)
     assert "the open episode (25 steps) was dropped" in note
     assert second.pending is not None
-    assert second.pending[-2:].tolist() == [0.0, 1.0]  # truncated: no window runs across it
+    assert second.pending[-3:].tolist() == [0.0, 1.0, 0.0]  # truncated: no window runs across it
     second.run(130, BaseCallback())
     assert bool(second.device.replay.truncated[74])
     assert second.window[-1]["step"] <= 125

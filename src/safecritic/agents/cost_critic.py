@@ -142,10 +142,8 @@ def batch_targets(
     state: Any, batch: Batch, bound: jax.Array, config: CostCriticSettings
 ) -> jax.Array:
     """Return the targets (B,) of a batch, over `safety_n_step` steps."""
-    next_obs, discount = batch.next_obs, batch.discount
-    if batch.cost_next_obs is not None and batch.cost_discount is not None:
-        next_obs, discount = batch.cost_next_obs, batch.cost_discount
-    return cost_target(state, batch.cost, discount, next_obs, bound, config)
+    next_obs = batch.next_obs if batch.cost_next_obs is None else batch.cost_next_obs
+    return cost_target(state, batch.cost, batch.cost_discount, next_obs, bound, config)
 
 
 def update_targets(state: Any, config: CostCriticSettings) -> Any:

@@ -115,6 +115,7 @@ class Rollout(NamedTuple):
     next_obs: jax.Array  # (E, S, O) before a reset
     terminated: jax.Array  # (E, S) bool
     truncated: jax.Array
+    success: jax.Array
     episode_cost: jax.Array  # mean over the episodes that ended
     episode_length: jax.Array  # mean number of decisions
 
@@ -265,20 +266,21 @@ def update(state: CPOState, rollout: Rollout, config: CPOSettings) -> tuple[CPOS
         return scaling.inputs(state.scaler, obs, config)
 
     obs, next_obs = scaled(rollout.obs), scaled(rollout.next_obs)
-    ends = (rollout.terminated, rollout.truncated)
 
     def advantage_and_return(
-        params: Params, signal: jax.Array, lam: float
+        params: Params, signal: jax.Array, final: jax.Array, lam: float
     ) -> tuple[jax.Array, jax.Array]:
         now, then = value(params, obs), value(params, next_obs)
-        ahead = advantages(signal, now, then, *ends, config.gamma, lam)
+        ahead = advantages(signal, now, then, final, ended, config.gamma, lam)
         return ahead.ravel(), (ahead + now).ravel()
 
     gain, returns = advantage_and_return(
-        state.reward, rollout.reward / sizes.reward, config.gae_lambda
+        state.reward, rollout.reward / sizes.reward, rollout.terminated, config.gae_lambda
     )
+    # a failure does not end what it costs, as in `replay.n_step`
+    final = rollout.terminated & rollout.success
     cost_gain, cost_returns = advantage_and_return(
-        state.cost, rollout.cost / sizes.cost, config.cost_gae_lambda
+        state.cost, rollout.cost / sizes.cost, final, config.cost_gae_lambda
     )
     flat_obs = obs.reshape(-1, obs.shape[-1])
     flat_action = rollout.action.reshape(-1, rollout.action.shape[-1])

@@ -490,7 +490,7 @@ def refinement_targets(
     rows = neighbours.rows
     steps = config.safety_n_step if part.refine_target == "n-step" else 1
     store = batch.neighbours.store
-    ahead = replay.n_step(store, rows.ravel(), store.cost, steps, config.gamma)
+    ahead = replay.n_step(store, rows.ravel(), steps, config.gamma, "cost")
     # One pass of the target critic, over the samples and the states that followed.
     next_action = networks.actor(state.target_actor, actor_inputs(state, ahead.next_obs, config))
     z = networks.critics(

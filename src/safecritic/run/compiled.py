@@ -49,7 +49,10 @@ class Compiled(NamedTuple):
 def pack(
     obs: Any, action: Any, reward: Any, cost: Any, next_obs: Any, ends: Any, steps: int = 1
 ) -> np.ndarray:
-    """Pack a transition into one new float32 row: one transfer, and no view of other arrays."""
+    """Pack a transition into one new float32 row: one transfer, and no view of other arrays.
+
+    `ends` says whether it terminated, was truncated, and succeeded.
+    """
     return np.concatenate([obs, action, (reward, cost, steps), next_obs, ends], dtype=np.float32)
 
 
@@ -59,7 +62,7 @@ def unpack(row: jax.Array, spec: EnvSpec) -> Transition:
     obs, action, (reward, cost, _), next_obs, ends = jnp.split(
         row, [o, o + a, o + a + 3, 2 * o + a + 3]
     )
-    return Transition(obs, action, reward, cost, next_obs, ends[0] > 0, ends[1] > 0)
+    return Transition(obs, action, reward, cost, next_obs, *(ends > 0))
 
 
 def packed_steps(row: jax.Array, spec: EnvSpec) -> jax.Array:

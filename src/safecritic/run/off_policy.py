@@ -109,9 +109,8 @@ class OffPolicyTraining(Loop):
         ended = terminated or truncated
         self.locals.update(action=action, reward=reward, cost=cost, info=info, done=ended)
         self.step += steps
-        self.pending = pack(
-            self.obs, action, reward, cost, next_obs, (terminated, truncated), steps
-        )
+        ends = (terminated, truncated, step.success)
+        self.pending = pack(self.obs, action, reward, cost, next_obs, ends, steps)
         self.episode.add(step, act_values)
         if not ended:
             self.obs = next_obs
@@ -240,9 +239,9 @@ class OffPolicyTraining(Loop):
 
     def _restart_episode(self) -> str:
         """Drop the open episode of an environment that cannot be restored, and start another."""
-        if self.pending is not None and not self.pending[-2:].any():
+        if self.pending is not None and not self.pending[-3:-1].any():
             self.pending = self.pending.copy()
-            self.pending[-1] = 1.0  # truncated, so that no n-step window runs into the next
+            self.pending[-2] = 1.0  # truncated, so that no n-step window runs into the next
         lost, self.episode = self.episode.length, Episode()
         self._reset(seed=self.seed + self.step)
         return env_state.dropped_note(lost)

@@ -85,7 +85,7 @@ def empty_rollout(config: Any, spec: EnvSpec) -> Rollout:
     signal, end = jnp.zeros(shape, jnp.float32), jnp.zeros(shape, bool)
     action = jnp.zeros((*shape, spec.action_dim), jnp.float32)
     number = jnp.zeros((), jnp.float32)
-    return Rollout(obs, action, signal, signal, obs, end, end, number, number)
+    return Rollout(obs, action, signal, signal, obs, end, end, end, number, number)
 
 
 class OnPolicyTraining(Loop):

@@ -117,7 +117,7 @@ def check_off_policy(arrays: Arrays, numbers: dict[str, Any], spec: EnvSpec) -> 
     if "obs" in arrays:
         check_array(arrays, "obs", np.float32, (spec.obs_dim,))
     if "pending" in arrays:
-        row = check_array(arrays, "pending", np.float32, (2 * spec.obs_dim + spec.action_dim + 5,))
+        row = check_array(arrays, "pending", np.float32, (2 * spec.obs_dim + spec.action_dim + 6,))
         cost, waiting = row[spec.obs_dim + spec.action_dim + 1 :][:2]
         require(cost >= 0 and waiting >= 1, "pending", "a cost >= 0 and a step or more", "less")
     device = arrays.get("device/step", np.zeros(0))

@@ -65,6 +65,7 @@ class StreamRollout(NamedTuple):
     next_obs: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
+    success: np.ndarray
     steps: np.ndarray  # environment steps of each decision
     episodes: list[tuple[int, dict[str, float]]]  # last decision within the rollout, row
     decisions: list[int]  # of each of these episodes
@@ -90,7 +91,7 @@ class Stream:
         obs, next_obs = (np.empty((number, size), np.float32) for _ in range(2))
         action = np.empty((number, n), np.float32)
         signals = np.empty((number, 2), np.float32)
-        ends = np.empty((number, 2), bool)
+        ends = np.empty((number, 3), bool)
         steps = np.empty(number, np.int64)
         finished, decisions = [], []
         for t in range(number):
@@ -102,7 +103,7 @@ class Stream:
             next_obs[t] = step.obs
             signals[t] = step.reward, step.cost
             steps[t] = step.steps
-            ends[t] = step.terminated, step.truncated
+            ends[t] = step.terminated, step.truncated, step.success
             self.episode.add(step, NO_CRITIC)
             self.obs = step.obs
             if step.terminated or step.truncated:
@@ -113,8 +114,8 @@ class Stream:
                 self.obs = checked(base, self.checks.reset)
         open_episode = (float(self.episode.column("cost").sum()), len(self.episode.steps))
         reward, cost = signals.T.copy()
-        terminated, truncated = ends.T.copy()
-        signals_and_ends = (reward, cost, next_obs, terminated, truncated, steps)
+        terminated, truncated, success = ends.T.copy()
+        signals_and_ends = (reward, cost, next_obs, terminated, truncated, success, steps)
         return StreamRollout(obs, action, *signals_and_ends, finished, decisions, open_episode)
 
     def state(self) -> State:

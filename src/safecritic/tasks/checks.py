@@ -35,6 +35,11 @@ class Step(NamedTuple):
     info: dict[str, Any]
     steps: int  # environment steps that the action was held for
 
+    @property
+    def success(self) -> bool:
+        """Whether it reached the goal; not where the environment says nothing of success."""
+        return bool(self.info.get("success", False))
+
 
 class EnvError(RuntimeError):
     """An environment that raised an error, or returned what cannot be learned from.
