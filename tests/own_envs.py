@@ -54,6 +54,20 @@ class Harmless(Hall):
         return obs, reward, *ends, {"cost": 0.0}
 
 
+class Brittle(Hall):
+    """Ends by itself after five steps; `goal` says whether that is success, None says nothing."""
+
+    def __init__(self, goal: bool | None = None) -> None:
+        self.goal = goal
+
+    def step(self, action: np.ndarray) -> Any:
+        obs, reward, _, truncated, info = super().step(action)
+        ended = self.steps == 5
+        if self.goal is not None:
+            info["success"] = ended and self.goal
+        return obs, reward, ended, truncated, info
+
+
 class Camera(Hall):
     """Observes an image."""
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from own_envs import Endless, Hall, Harmless
+from own_envs import Brittle, Endless, Hall, Harmless
 from probes import Point, Wide
 from safecritic.tasks import adapt, describe, make
 
@@ -176,3 +176,14 @@ def test_what_adapt_refuses_is_refused() -> None:
         describe("Pendulm")
     with pytest.raises(gymnasium.error.Error):
         describe("own_envs:Nothing-v0")
+
+
+def test_ends_without_success_are_called_failures() -> None:
+    for goal in (None, False):
+        described = describe(Brittle(goal), cost_key="damage", steps=100)
+        assert (described.random.terminated, described.random.failures) == (20, 20)
+        assert "20 of 20 that ended by themselves reported no success" in text_of(
+            Brittle(goal), cost_key="damage", steps=100
+        )
+    assert describe(Brittle(goal=True), cost_key="damage", steps=100).random.failures == 0
+    assert "failures" not in text_of(Brittle(goal=True), cost_key="damage", steps=100)

@@ -60,6 +60,7 @@ class RandomSteps:
     episode_rewards: tuple[float, ...]
     lengths: tuple[int, ...]
     terminated: int  # episodes that ended by themselves; the others were cut off
+    failures: int  # those of them that ended without success
     success_steps: int  # that reported success or its absence
     success_episodes: int  # that ended with at least one such step
 
@@ -183,6 +184,12 @@ class Description:
                 f"no info[{key!r}]; if its absence means failure, declare it: --success-key {key} "
                 f'(success_key="{key}")'
             )
+        if done.failures and self.cost_source not in (None, NO_COST):
+            notes.append(
+                f"{done.failures} of {done.terminated} that ended by themselves reported no "
+                "success: they count as failures, after which costs are taken to go on. If such "
+                'an end is the goal, say so in info["success"] (--success-key NAME)'
+            )
         free = done.costly_share == 0 and self.cost_source not in (None, NO_COST)
         if free and self.cost_limit is None:
             notes.append(
@@ -286,7 +293,7 @@ def _random_steps(
     ends: list[int] = []  # steps at which episodes ended
     success: list[bool] = []  # whether a step reported it
     keys: set[str] = set()  # of info
-    terminations = 0
+    terminations = failures = 0
     key = None
     while len(rewards) < steps and time.monotonic() < end:
         action = rng.uniform(-1.0, 1.0, n).astype(np.float32)
@@ -299,6 +306,7 @@ def _random_steps(
         key = key or _success_key(env, info)
         if terminated or truncated:
             terminations += bool(terminated)
+            failures += bool(terminated) and not info.get("success", False)
             ends.append(len(rewards))
             obs, _ = env.reset()
             low, high = np.minimum(low, obs), np.maximum(high, obs)
@@ -324,6 +332,7 @@ def _random_steps(
         episode_rewards=tuple(sum(rewards[one]) for one in episodes),
         lengths=tuple(one.stop - one.start for one in episodes),
         terminated=terminations,
+        failures=failures,
         success_steps=sum(success),
         success_episodes=sum(any(success[one]) for one in episodes),
     )
