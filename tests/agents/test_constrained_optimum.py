@@ -19,11 +19,14 @@ MULTIPLIER = {"multiplier_aim": 1.0, "multiplier_gain": 0.0, "multiplier_memory"
 MULTIPLIER |= {"multiplier_lr": 3e-3, "multiplier_init": 0.3}
 SAFETY = CRITIC | MULTIPLIER | {"kl_weight": 0.02, "screen": False}
 
+# the same run: starting others, at every call of `learn`, takes longer than they save
+ONE_PROCESS = {"rollout_envs": 2, "rollout_workers": 1}
+
 RUNS = {
     "ddpg": (3_000, OFF_POLICY),
     "pid-lag": (6_000, CRITIC | {"ki": 0.02}),
     "rcpo": (7_500, OFF_POLICY | MULTIPLIER),
-    "cpo": (60_000, {"hidden": (32, 32), "gamma": 0.9, "rollout_steps": 2_000, "rollout_envs": 2}),
+    "cpo": (60_000, {"hidden": (32, 32), "gamma": 0.9, "rollout_steps": 2_000, **ONE_PROCESS}),
     "sc": (7_500, SAFETY),
     "csc": (7_500, SAFETY),
     "usc": (7_500, SAFETY),
