@@ -47,6 +47,18 @@ def test_with_equal_success_reward_decides_and_equals_are_named(tmp_path: Path) 
     assert one.text.endswith("; SC cannot be told apart from it.")
 
 
+def test_of_equals_the_one_of_least_cost_is_taken(tmp_path: Path) -> None:
+    one = judge(
+        tmp_path,
+        ddpg=runs(0.9, 1.0, 6.003),
+        sc=[(0.1 + 0.2 * at, 1.0, 6.0 + 0.01 * at) for at in range(5)],
+        csc=runs(0.1, 1.0, 4.0),  # cheap, but it earns less
+        usc=runs(0.2, 1.0, 6.0),
+    )
+    assert one.method == "usc"
+    assert one.text.endswith("; DDPG does as well at more cost; SC cannot be told apart from it.")
+
+
 def test_without_success_reward_decides(tmp_path: Path) -> None:
     one = judge(tmp_path, sc=runs(0.2, None, 3.0), usc=runs(0.2, None, 2.0))
     assert one.method == "sc"

@@ -1,10 +1,10 @@
 """Which method to take on each task, in one sentence.
 
 A method keeps the limit if its deployed policies do, on average and in more than half of its seeds.
-Among those that keep it the one with the highest success is taken, and among methods whose success
-cannot be told apart from it the one with the highest reward. Two methods are told apart by a
-permutation test over seeds (`statistics.told_apart`); with fewer than four seeds of each no result
-could be, so the sentence says that and names the one that is ahead.
+Among those that keep it the highest success counts first, then the highest reward, and of methods
+that cannot be told apart in either from the best, the one of least cost is taken. Two methods are
+told apart by a permutation test over seeds (`statistics.told_apart`); with fewer than four seeds of
+each no result could be, so the sentence says that and names the one that is ahead.
 """
 
 from dataclasses import dataclass
@@ -52,8 +52,8 @@ def verdict(study: Study, case: str) -> Verdict:
     if not kept:
         text = _none(study, case, run) + (f"; {seeds} to be sure of it" if few else "")
         return Verdict(case, about, f"{text}.", "none")
-    equal = kept if few else _equal(study, case, kept, SUCCESS)
-    chosen = max(equal, key=lambda method: _score(study, case, method, success=few))
+    equal = kept if few else _equal(study, case, _equal(study, case, kept, SUCCESS), REWARD)
+    chosen = max(equal, key=lambda method: _score(study, case, method, few))
     alone = len(run) == 1
     tail = []
     if chosen in METHODS and not METHODS[chosen].constrained:
@@ -64,9 +64,15 @@ def verdict(study: Study, case: str) -> Verdict:
         tail.append("no other method keeps the limit")
     if few:
         tail.append(f"{seeds} to {'be sure of it' if alone else 'tell methods apart'}")
-    elif others := [x for x in _equal(study, case, equal, REWARD, chosen) if x != chosen]:
-        names = listed([title(method) for method in others])
-        tail.append(f"{names} cannot be told apart from it")
+    elif len(equal) > 1:
+        alike = [x for x in _equal(study, case, equal, COST, chosen) if x != chosen]
+        dearer = [x for x in equal if x not in (chosen, *alike)]
+        if dearer:
+            names = listed([title(method) for method in dearer])
+            tail.append(f"{names} {'does' if len(dearer) == 1 else 'do'} as well at more cost")
+        if alike:
+            names = listed([title(method) for method in alike])
+            tail.append(f"{names} cannot be told apart from it")
     elif len(kept) > 1:
         tail.append("no other method that keeps the limit does as well")
     head = f"{title(chosen)} is ahead" if few else f"take {title(chosen)}"
@@ -101,10 +107,11 @@ def _numbers(study: Study, case: str, method: str) -> str:
     return f"{', '.join(parts)}, within the limit in {kept} of {number} seeds"
 
 
-def _score(study: Study, case: str, method: str, success: bool) -> tuple[float, float]:
-    parts = [study.summary(method, case, column).mean for column in (SUCCESS, REWARD)]
-    first, second = (-np.inf if np.isnan(part) else part for part in parts)
-    return (first if success else 0.0), second
+def _score(study: Study, case: str, method: str, few: bool) -> tuple[float, ...]:
+    """Return what decides among equals: the least cost (with few seeds, success), then reward."""
+    signed = ((SUCCESS if few else COST, 1.0 if few else -1.0), (REWARD, 1.0))
+    means = [sign * study.summary(method, case, column).mean for column, sign in signed]
+    return tuple(-np.inf if np.isnan(mean) else mean for mean in means)
 
 
 def _equal(
