@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from helpers.agents import settings
-from helpers.quick import quick_first_states
 from probes import KeptPoint
 from safecritic.agent_classes import agent_class
 from safecritic.agents import scaling
@@ -54,16 +53,14 @@ def make(method: str, task: str, seed: int = 0, small: bool = True, **changes: A
     known = TASKS.get(task)
     config = settings(method, SIZES if small else {}, task if known else None, **changes)
     names = {name: x for name, x in flatten(config).items() if x is not False}
-    with quick_first_states():
-        agent = agent_class(method)(task, seed=seed, **names | {k: changes[k] for k in changes})
+    agent = agent_class(method)(task, seed=seed, **names | {k: changes[k] for k in changes})
     fill(agent, observations(task, 400), seed)
     return agent
 
 
 def point(kind: Any, **settings: Any) -> Any:
     """Return an agent of a small probe, ready in the same way."""
-    with quick_first_states():
-        agent = kind(KeptPoint(), cost_limit=0.5, hidden=(16, 16), **settings)
+    agent = kind(KeptPoint(), cost_limit=0.5, hidden=(16, 16), **settings)
     rng = np.random.default_rng(0)
     rows = np.stack([rng.uniform(-1.0, 1.0, 400), rng.standard_normal(400)], axis=1)
     fill(agent, rows.astype(np.float32), seed=3)

@@ -5,8 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
+from helpers.agents import SPEC, settings
+from safecritic import methods
 from safecritic.fast import compilation
 
 DIGEST = """
@@ -32,6 +36,19 @@ def test_a_folder_that_cannot_be_made_is_done_without(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SAFECRITIC_CACHE", str(tmp_path / "file" / "below"))
     assert compilation.cache_folder() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["usc", "cpo"])
+def test_a_first_state_is_the_same_however_it_is_compiled(name):
+    """It is compiled with fewer passes, because it runs once."""
+    method = methods.get(name)
+    agent, config = method.load_agent(), settings(name)
+    states = [
+        compilation.jit(agent.init, once=once, spec=SPEC, config=config)(jax.random.PRNGKey(1))
+        for once in (True, False)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *states)
 
 
 @pytest.mark.slow

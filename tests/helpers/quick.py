@@ -6,28 +6,14 @@ Runs are compiled as users' are, except in modules that test what is around a ru
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import jax
 import pytest
 
 from safecritic.fast import compilation
-from safecritic.run import compiled, off_policy, on_policy
 from safecritic.run.compiled import compile_agent, compile_stacked
 
-_OPTIONS = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-
-
-def _known() -> dict[str, Any] | None:
-    """Return the options, or None if this XLA does not know them."""
-    try:
-        jax.jit(lambda x: x + 1, compiler_options=_OPTIONS)(0)
-    except Exception:  # its type differs between versions of JAX
-        return None
-    return dict(_OPTIONS)
-
-
-OPTIONS = _known()
+OPTIONS = compilation.once_options()
 jit = partial(jax.jit, compiler_options=OPTIONS)
 
 
@@ -40,20 +26,6 @@ def quick_runs() -> Iterator[None]:
         _forget()
         yield
     _forget()
-
-
-@contextmanager
-def quick_first_states() -> Iterator[None]:
-    """Compile the first states of agents with fewer passes, and nothing else: for those filled."""
-
-    def first_state(init: Any, seed: int, fresh: bool) -> Any:
-        return whole(jit(init.__wrapped__), seed, fresh)
-
-    whole = compiled.first_state
-    with pytest.MonkeyPatch.context() as patch:
-        for loop in (off_policy, on_policy):
-            patch.setattr(loop, "first_state", first_state)
-        yield
 
 
 def _forget() -> None:

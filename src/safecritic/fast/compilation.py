@@ -15,29 +15,42 @@ from safecritic import _jax  # noqa: F401
 # Small products by XLA's own code instead of its library: faster when the weights are the right
 # factor and are read along their rows, as `networks.dense` arranges it.
 _CPU_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": ""}
+# What runs once takes longer to compile than to run: fewer passes, a quarter of the time.
+_ONCE_OPTIONS = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 @functools.cache
 def compiler_options() -> dict[str, str] | None:
     """Return XLA's options for what runs at every step; None if this XLA does not know them."""
+    return known(_CPU_OPTIONS)
+
+
+@functools.cache
+def once_options() -> dict[str, Any] | None:
+    """Return XLA's options for what runs once; None if this XLA does not know them."""
+    return known(_ONCE_OPTIONS)
+
+
+def known(options: dict[str, Any]) -> dict[str, Any] | None:
+    """Return options for the CPU if this XLA knows them and runs on one, else None."""
     if jax.default_backend() != "cpu":
         return None
     try:
-        jax.jit(lambda x: x + 1, compiler_options=_CPU_OPTIONS)(0)
+        jax.jit(lambda x: x + 1, compiler_options=options)(0)
     except Exception:  # its type differs between versions of JAX
         return None
-    return dict(_CPU_OPTIONS)
+    return dict(options)
 
 
-def jit(function: Any, *, donate: bool = False, **fixed: Any) -> Any:
-    """Compile a function that runs at every step, with the keyword arguments `fixed`.
+def jit(function: Any, *, donate: bool = False, once: bool = False, **fixed: Any) -> Any:
+    """Compile a function that runs at every step, or `once`, with the keyword arguments `fixed`.
 
     With `donate` the memory of its first argument is reused for the result.
     """
     return jax.jit(
         functools.partial(function, **fixed),
         donate_argnums=(0,) if donate else (),
-        compiler_options=compiler_options(),
+        compiler_options=once_options() if once else compiler_options(),
     )
 
 

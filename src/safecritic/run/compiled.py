@@ -128,7 +128,9 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     update = jax.jit(functools.partial(agent.update, config=config))
     metrics = tuple(sorted(jax.eval_shape(first_metrics, jax.random.PRNGKey(0))))
     return Compiled(
-        init=jit(init_device, agent=agent, config=config, spec=spec, metrics=len(metrics)),
+        init=jit(
+            init_device, once=True, agent=agent, config=config, spec=spec, metrics=len(metrics)
+        ),
         act=jit(act, agent=agent, config=config, explore=True),
         deploy=jit(act, agent=agent, config=config, explore=False),
         store=jit(store, donate=True, agent=agent, config=config, spec=spec),

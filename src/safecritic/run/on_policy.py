@@ -22,7 +22,7 @@ import numpy as np
 from safecritic.agents import scaling
 from safecritic.agents.cpo import Rollout
 from safecritic.agents.interface import EnvSpec
-from safecritic.fast.compilation import use_compilation_cache
+from safecritic.fast import compilation
 from safecritic.run import env_state, records, restored
 from safecritic.run.checkpoint import Arrays
 from safecritic.run.compiled import act, device_arrays, first_state, restore_device
@@ -59,7 +59,7 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     def jit(function: Any, **fixed: Any) -> Any:
         return jax.jit(functools.partial(function, **fixed))
 
-    init = jit(agent.init, spec=spec, config=config)
+    init = compilation.jit(agent.init, once=True, spec=spec, config=config)
     update = jit(agent.update, config=config)
     state = jax.eval_shape(init, jax.random.PRNGKey(0))
     empty = jax.eval_shape(lambda: empty_rollout(config, spec))
@@ -105,7 +105,7 @@ class OnPolicyTraining(Loop):
         declared: dict[str, Any] | None = None,  # of the environment, keywords of `adapt`
         fresh: bool = True,
     ):
-        use_compilation_cache()
+        compilation.use_compilation_cache()
         super().__init__(env, config, spec, seed)
         self.env_id, self.declared = env_id, declared or {}
         self.n_envs = 1 if env_id is None else config.rollout_envs
