@@ -119,7 +119,7 @@ def test_each_limit_has_its_verdict(tmp_path: Path) -> None:
     assert found == {
         "CarGoal1, limit 1, 900 steps": "usc",
         "CarGoal2, limit 0.5, 900 steps": "usc",
-        "CarGoal2, limit 2, 900 steps": "sc",  # the same numbers: the first of the two
+        "CarGoal2, limit 2, 900 steps": "usc",  # as much reward as SC at less cost
     }
 
 

@@ -448,7 +448,8 @@ def instant_maps(study: Study, case: str) -> Figure:
         "which both are scaled to [0, 1]."
     )
     name = f"cost-maps-{case}"
-    return Figure(name, f"Cost maps on {case}", caption, panels, min(max(len(panels), 1), 5))
+    # the truth and five critics in one row: a second would begin below the truth's own colours
+    return Figure(name, f"Cost maps on {case}", caption, panels, min(max(len(panels), 1), 6))
 
 
 def rolled_maps(study: Study, case: str) -> Figure:

@@ -4,7 +4,7 @@ A method keeps the limit if its deployed policies do, on average and in more tha
 Among those that keep it the highest success counts first, then the highest reward, and of methods
 that cannot be told apart in either from the best, the one of least cost is taken. Two methods are
 told apart by a permutation test over seeds (`statistics.told_apart`); with fewer than four seeds of
-each no result could be, so the sentence says that and names the one that is ahead.
+each no result could be, so a hundredth is no difference, and the sentence says that they are few.
 """
 
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from safecritic.report.data import Study, listed, steps_text, title
 from safecritic.study.grid import limit_text
 from safecritic.study.table import ROUNDING
 
+NEAR = 0.01  # of the highest mean: no difference that few seeds could show
 SUCCESS, REWARD, COST = "deployed_success", "deployed_reward", "deployed_cost"
 
 
@@ -52,8 +53,9 @@ def verdict(study: Study, case: str) -> Verdict:
     if not kept:
         text = _none(study, case, run) + (f"; {seeds} to be sure of it" if few else "")
         return Verdict(case, about, f"{text}.", "none")
-    equal = kept if few else _equal(study, case, _equal(study, case, kept, SUCCESS), REWARD)
-    chosen = max(equal, key=lambda method: _score(study, case, method, few))
+    similar = _near if few else _equal
+    equal = similar(study, case, similar(study, case, kept, SUCCESS), REWARD)
+    chosen = max(equal, key=lambda method: _score(study, case, method))
     alone = len(run) == 1
     tail = []
     if chosen in METHODS and not METHODS[chosen].constrained:
@@ -107,11 +109,22 @@ def _numbers(study: Study, case: str, method: str) -> str:
     return f"{', '.join(parts)}, within the limit in {kept} of {number} seeds"
 
 
-def _score(study: Study, case: str, method: str, few: bool) -> tuple[float, ...]:
-    """Return what decides among equals: the least cost (with few seeds, success), then reward."""
-    signed = ((SUCCESS if few else COST, 1.0 if few else -1.0), (REWARD, 1.0))
-    means = [sign * study.summary(method, case, column).mean for column, sign in signed]
+def _score(study: Study, case: str, method: str) -> tuple[float, ...]:
+    """Return what decides among equals: the least cost, then the highest reward."""
+    means = [
+        sign * study.summary(method, case, x).mean for x, sign in ((COST, -1.0), (REWARD, 1.0))
+    ]
     return tuple(-np.inf if np.isnan(mean) else mean for mean in means)
+
+
+def _near(study: Study, case: str, methods: list[str], column: str) -> list[str]:
+    """Return the methods whose mean is near the highest: what few seeds can say at most."""
+    means = {method: study.summary(method, case, column).mean for method in methods}
+    known = {method: mean for method, mean in means.items() if not np.isnan(mean)}
+    if not known:
+        return methods
+    best = max(known.values())
+    return [method for method, mean in known.items() if mean >= best - NEAR * abs(best)]
 
 
 def _equal(
