@@ -29,7 +29,7 @@ from safecritic import files
 from safecritic.files import FileError
 from safecritic.schema import Count, Digest, Matching, check
 
-FORMAT = 3
+FORMAT = 4
 INDEX = "checkpoint.json"
 PREVIOUS = "previous.json"
 INDICES = {"checkpoint": INDEX, "previous": PREVIOUS}  # by generation
