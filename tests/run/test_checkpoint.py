@@ -100,7 +100,7 @@ def test_missing_arrays_and_another_format_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot be read"):
         checkpoint.load(tmp_path)
     files.write_json(tmp_path / "checkpoint.json", index | {"format": 99})
-    with pytest.raises(CheckpointError, match="format 99, this version reads 3"):
+    with pytest.raises(CheckpointError, match="format 99, this version reads 4"):
         checkpoint.load(tmp_path)
 
 
