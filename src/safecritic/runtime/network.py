@@ -283,7 +283,7 @@ class Network:
         if self.whiteners:
             chosen = slice(place, place + 1)
             u = self.influence([h[chosen] for _, h in passes], [z[chosen] for z, _ in passes])
-        action = proposed if place == 0 else others[place - 1 : place]
+        action = proposed if place == 0 else others[place - 1 : place].copy()
         q_cost = np.float32(self.about["cost_unit"]) * q[place : place + 1]
         flags = np.array([screened]), np.array([place > 0])
         return Decision(self.own_actions(action), action, proposed, q_cost, u, *flags)
