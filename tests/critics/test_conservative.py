@@ -53,15 +53,16 @@ def draw(key, n=32):
     state = jax.random.randint(key_state, (n,), 0, STATES)
     action = jax.random.uniform(key_action, (n,), jnp.float32, minval=-1.0, maxval=0.0)
     paid = (0.1 * state - 0.3 * action).astype(jnp.float32)
+    discount = jnp.where(state == STATES - 1, 0.0, GAMMA).astype(jnp.float32)
     return replay.Batch(
         obs=jax.nn.one_hot(state, STATES, dtype=jnp.float32),
         action=action[:, None],
         reward=paid,
         cost=paid,
         next_obs=jax.nn.one_hot(state + 1, STATES, dtype=jnp.float32),
-        discount=jnp.where(state == STATES - 1, 0.0, GAMMA).astype(jnp.float32),
+        discount=discount,
         cost_next_obs=None,
-        cost_discount=None,
+        cost_discount=discount,
         index=state,
         neighbours=None,
     )
