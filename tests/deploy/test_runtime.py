@@ -211,6 +211,17 @@ def test_the_screen_can_be_switched_off(path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["numpy", "onnx"])
+def test_a_screen_switched_off_stays_on_in_other_policies(path: Path, engine: str) -> None:
+    obs = ready.observations("HalfCheetah", 40)
+    on, off = (load(path, engine=engine, clock=None, screen=x) for x in (True, False))
+    before = [on.decide(row).screened for row in obs]
+    assert any(before)
+    assert not any(off.decide(row).screened for row in obs)
+    assert [on.decide(row).screened for row in obs] == before
+    assert on.batch(obs).screened.tolist() == before
+
+
+@pytest.mark.parametrize("engine", ["numpy", "onnx"])
 def test_a_kept_decision_is_not_overwritten_by_the_next(path: Path, engine: str) -> None:
     """Single rows, which ONNX Runtime computes in places of their own, equal those of a batch."""
     obs = ready.observations("HalfCheetah", 40)

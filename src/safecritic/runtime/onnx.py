@@ -37,13 +37,16 @@ class Graph:
                 f"the graph takes observations of shape {shape}, the contract says "
                 f"{network.obs_dim} numbers"
             )
-
-        self._one = self._bound(onnxruntime.OrtValue.ortvalue_from_numpy, network)
+        try:
+            self._one = self._bound(onnxruntime.OrtValue.ortvalue_from_numpy, network)
+        except Exception as error:
+            raise PolicyFileError(f"ONNX Runtime cannot run the graph: {error}") from error
 
     def _bound(self, made: Callable[[np.ndarray], Any], network: Network) -> "_OneRow":
         """Return inputs and outputs of one row in places of their own, bound once."""
         row = np.zeros((1, network.obs_dim), np.float32)
-        one = {"observation": row, "left": np.zeros(1, np.float32), "screen": ON}
+        # arrays of their own, which each call writes into
+        one = {"observation": row, "left": np.zeros(1, np.float32), "screen": np.array(True)}
         inputs = {name: made(array) for name, array in one.items()}
         outputs = [made(array) for array in self.session.run(OUTPUTS, one)]
         binding = self.session.io_binding()
