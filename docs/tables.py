@@ -72,6 +72,12 @@ def hours_table() -> str:
     return markdown(module.HEADER, module.rows_of(study()))
 
 
+def solved_table() -> str:
+    """Return when each run had solved its task, as benchmarks/solved.py prints it."""
+    module = benchmark("solved")
+    return markdown(module.HEADER, module.rows_of(study()))
+
+
 def results_table() -> str:
     """Return all of it."""
     return markdown(*results())
@@ -131,6 +137,7 @@ TABLES = {
     "claims": claims_table,
     "tests": tests_table,
     "hours": hours_table,
+    "solved": solved_table,
     "training": lambda: reported_table(tables.training_table),
     "maps": lambda: reported_table(tables.instant_map_table, "within limit"),
     "realised": lambda: reported_table(tables.discounted_map_table, "within limit"),
@@ -141,7 +148,7 @@ TABLES = {
 }
 PAGES = {  # the tables of each
     README: {"methods", "tasks", "summary"},
-    RESULTS: {"results", "hours"},
+    RESULTS: {"results", "hours", "solved"},
     PAPER: {
         *("training", "maps", "realised", "deployment"),
         *("success", "improvement", "calibration"),

@@ -1,13 +1,16 @@
 """What a study's file means, and which mistakes in it are named."""
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from safecritic.agents.settings import flatten
+from safecritic.methods import make_config
 from safecritic.run.watch import RunWarning
-from safecritic.study import driver, grid
+from safecritic.study import driver, grid, table
 from safecritic.study.grid import StudyError
 from studies import write_file
 
@@ -43,6 +46,96 @@ def test_budgets_and_settings_of_a_task_and_a_method() -> None:
     limits = [jobs["ddpg", task].settings["cost_limit"] for task in ("CarGoal1", "CarGoal2")]
     assert limits == [1.0, 7.0]
     assert jobs["cpo", "CarGoal1"].train_episodes == 50
+
+
+def test_steps_times_follow_the_task() -> None:
+    content = {
+        "methods": ["ddpg", "cpo"],
+        "tasks": ["CarGoal1", "CarGoal2"],
+        "seeds": [3],
+        "steps": 7_000,
+        "method": {"cpo": {"steps_times": 10}},
+        "task": {"CarGoal2": {"steps": 5_000}},
+    }
+    steps = {(job.method, job.task): job.steps for job in grid.jobs_of(content)}
+    assert steps["cpo", "CarGoal1"] == 10 * steps["ddpg", "CarGoal1"] == 70_000
+    assert steps["cpo", "CarGoal2"] == 10 * steps["ddpg", "CarGoal2"] == 50_000
+
+
+def test_a_variant_is_its_method_with_settings_of_its_own(tmp_path: Path) -> None:
+    content = {
+        "methods": ["usc", "usc-blind"],
+        "tasks": ["CarGoal1"],
+        "seeds": [0],
+        "steps": 7_000,
+        "method": {"usc": {"tolerance": 0.5, "kl_weight": 0.25}},
+        "variant": {"usc-blind": {"method": "USC", "caution_from": "chance", "tolerance": 0.125}},
+    }
+    plain, blind = jobs = grid.jobs_of(content)
+    assert [job.name for job in jobs] == ["usc-CarGoal1-seed0", "usc-blind-CarGoal1-seed0"]
+    assert [job.label for job in jobs] == ["usc", "usc-blind"]
+    assert plain.method == blind.method == "usc"
+    assert {k: x for k, x in blind.settings.items() if plain.settings[k] != x} == {
+        "caution_from": "chance",
+        "tolerance": 0.125,
+    }
+    grid.open_folder(tmp_path, jobs, "variants.toml")
+    assert grid.read_folder(tmp_path) == jobs
+    rows = [run.method for run in table.read(tmp_path).runs]
+    assert rows == ["usc", "usc-blind"]
+
+
+def test_paper_defaults_of_all_or_of_a_variant() -> None:
+    content: dict[str, Any] = {"methods": ["usc", "usc-printed"], "tasks": ["CarGoal1"]}
+    content |= {"seeds": [0], "variant": {"usc-printed": {"method": "usc", "gamma": 0.5}}}
+    printed = make_config("usc", "CarGoal1", paper_defaults=True)
+    assert printed.action_repeat == 1
+
+    def repeats(more: dict[str, Any]) -> list[int]:
+        return [job.settings["action_repeat"] for job in grid.jobs_of(content | more)]
+
+    assert repeats({}) == [4, 4]
+    assert repeats({"paper_defaults": True}) == [1, 1]
+    content["variant"]["usc-printed"]["paper_defaults"] = True
+    assert repeats({}) == [4, 1]
+    job = grid.jobs_of(content)[1]
+    assert job.settings == json.loads(json.dumps(flatten(printed))) | {"gamma": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": ["usc", "USC"]}, "listed twice"),
+        ({"methods": ["usc", "uscc"]}, "unknown method 'uscc'"),
+        ({"variant": {"usc": {"method": "usc"}}}, "needs a name that no method has"),
+        ({"variant": {"mine": {"method": "usc"}}}, r"\[variant.mine\] is not among the methods"),
+        (
+            {"methods": ["a b"], "variant": {"a b": {"method": "usc"}}},
+            "letters, digits, - and _",
+        ),
+        ({"methods": ["mine"], "variant": {"mine": {}}}, "must say of which method"),
+        (
+            {"methods": ["mine"], "variant": {"mine": {"method": "usc", "tolerances": 1.0}}},
+            "tolerances",
+        ),
+        (
+            {
+                "methods": ["mine"],
+                "limits": [1],
+                "variant": {"mine": {"method": "usc", "cost_limit": 1.0}},
+            },
+            r"CarGoal1 has limits, and \[variant.mine\] sets cost_limit",
+        ),
+        ({"paper_defaults": 1}, "paper_defaults must be true or false"),
+        ({"method": {"usc": {"steps_times": 10}}}, "steps_times needs the steps"),
+        ({"steps": 5, "method": {"usc": {"steps_times": 0}}}, "steps_times must be a whole number"),
+        ({"steps": 5, "method": {"usc": {"steps": 6, "steps_times": 2}}}, "steps_times needs"),
+    ],
+)
+def test_mistakes_in_variants_are_named(change: dict[str, Any], message: str) -> None:
+    content = {"methods": ["usc"], "tasks": ["CarGoal1"], "seeds": [0]} | change
+    with pytest.raises(ValueError, match=message):
+        grid.jobs_of(content)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +214,15 @@ def test_a_default_limit_is_a_warning_for_each_environment(tmp_path: Path) -> No
 def test_shipped_studies() -> None:
     sizes = {name: len(grid.read(path)) for name, path in grid.shipped().items()}
     assert sizes == {
+        "ablations.toml": 5 * 2 * 5,
         "limits.toml": 5 * 2 * 6 * 5,
         "paper.toml": 8 * 6 * 5,
+        "printed.toml": 8 * 3 * 3,
         "quick.toml": 16,
-        "tasks.toml": 4 * 6 * 5,
+        "tasks.toml": 8 * 6 * 5,
     }
     assert grid.find("quick") == grid.find("quick.toml")
-    with pytest.raises(StudyError, match=r"nor one of limits\.toml, paper\.toml"):
+    with pytest.raises(StudyError, match=r"nor one of ablations\.toml, limits\.toml"):
         grid.find("nothing.toml")
 
 

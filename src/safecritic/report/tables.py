@@ -321,7 +321,7 @@ def calibration_table(study: Study, folder: Path) -> Table:
 
 
 def improvement_table(study: Study, folder: Path) -> Table:
-    """Compare the last of the methods, USC if it is there, with each other one."""
+    """Compare USC, or without it the last of the methods, with each other one."""
     columns = {
         "training reward": ("reward", 1.0),
         "training cost": ("cost", -1.0),
@@ -329,7 +329,7 @@ def improvement_table(study: Study, folder: Path) -> Table:
         "deployed reward": ("deployed_reward", 1.0),
         "deployed cost": ("deployed_cost", -1.0),
     }
-    chosen = study.methods[-1] if study.methods else ""
+    chosen = next((name for name in ("usc", *study.methods[::-1]) if name in study.methods), "")
     name = title(chosen) if chosen else NONE
     caption = (
         f"Probability that a run of {name} does better than a run of the other method (higher "
@@ -345,9 +345,9 @@ def improvement_table(study: Study, folder: Path) -> Table:
         [],
     )
     for case in study.cases:
-        for other in study.methods[:-1]:
+        for other in study.methods:
             counts = [len(study.of(method, case)) for method in (chosen, other)]
-            if not all(counts):
+            if other == chosen or not all(counts):
                 continue
             row = [study.case_of[case].task, title(other), f"{counts[0]}, {counts[1]}"]
             row += context(study, other, case)

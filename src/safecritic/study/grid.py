@@ -8,11 +8,17 @@
     checkpoint_every = 10_000   # steps between checkpoints
     retries = 2                 # how often a run whose process or machine was lost is started again
     memory_gb = 2.0             # memory of a run; left out: as many runs as there are cores
+    paper_defaults = true       # the paper's values, with a decision in every step; left out: ours
 
     [settings]                  # for every method that has the setting
     gamma = 0.95
     [method.usc]                # for one method
     tolerance = 2.0
+    [method.cpo]
+    steps_times = 10            # as many times the steps of the others
+    [variant.usc-blind]         # a method with other settings, listed among the methods
+    method = "usc"
+    caution_from = "chance"
     [task.CarGoal2]             # for one task
     cost_limit = 5.0
     [task."my_module:Env-v0"]   # and what is declared about an environment: keywords of `adapt`
@@ -30,6 +36,7 @@ and a run whose settings have changed is refused.
 import dataclasses
 import json
 import math
+import re
 import tomllib
 from dataclasses import dataclass, field
 from importlib import resources
@@ -43,7 +50,7 @@ from safecritic.run.episode import Intervals
 from safecritic.run.folder import read_config, read_json, write_json
 from safecritic.run.records import SEED, Declared, EvaluationFile, MethodName, SummaryFile
 from safecritic.run.watch import warn_of_default_limit
-from safecritic.schema import Name, Within, check
+from safecritic.schema import Matching, Name, Within, check
 from safecritic.tasks.adapter import DECLARATIONS, declared_of, is_ours, make_env
 from safecritic.tasks.registry import get as get_task
 
@@ -58,9 +65,13 @@ KEYS = (
     "checkpoint_every",
     "retries",
     "memory_gb",
+    "paper_defaults",
 )
-TABLES = ("settings", "method", "task")
+TABLES = ("settings", "method", "variant", "task")
 BUDGETS = ("steps", "train_episodes")  # may be set for a method or a task too
+TIMES = "steps_times"  # may be set for a method or a variant
+PAPER = "paper_defaults"  # may be set for all, a method or a variant
+VARIANT = r"[\w-]{0,60}"  # the name of one
 RETRIES = 2  # for a run whose process or machine was lost
 LIMIT = Annotated[float, Within(0)]
 
@@ -82,6 +93,7 @@ class JobRecord:
     settings: dict[str, Any]
     declared: Declared
     checkpoint_every: Annotated[int, Within(1, 10**12)]
+    variant: Annotated[str, Matching(VARIANT, "letters, digits and any of - _")] = ""
     swept: bool = False
     retries: Annotated[int, Within(0, 10**6)] = RETRIES
     memory_gb: Annotated[float, Within(0, 10**6)] | None = None
@@ -108,6 +120,7 @@ class Job:
     settings: dict[str, Any] = field(default_factory=dict)
     declared: dict[str, Any] = field(default_factory=dict)  # about the environment
     checkpoint_every: int = Intervals.checkpoint_every
+    variant: str = ""  # the study's name of the method with these settings, if it has one
     swept: bool = False  # the study has several limits for its task, and this is a run at one
     retries: int = RETRIES
     memory_gb: float | None = None
@@ -118,11 +131,16 @@ class Job:
         return float(self.settings["cost_limit"])
 
     @property
+    def label(self) -> str:
+        """What the study calls its method: that of a variant is its own name."""
+        return self.variant or self.method
+
+    @property
     def name(self) -> str:
         """The name of its folder."""
         plain = self.task.rpartition(":")[2].replace("/", "-")
         limit = f"-limit{limit_text(self.limit)}" if self.swept else ""
-        return f"{self.method}-{plain}{limit}-seed{self.seed}"
+        return f"{self.label}-{plain}{limit}-seed{self.seed}"
 
 
 def limit_text(limit: float) -> str:
@@ -172,10 +190,10 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
     for key in content:
         if key not in known:
             raise StudyError(f"unknown key {key!r}: {suggest(key, known)}")
-    chosen = [methods.get(name).name for name in _listed(content, "methods", str)]
+    of = _methods(content)
     tasks = [_task(name) for name in _listed(content, "tasks", str)]
     seeds = _listed(content, "seeds", int)
-    for kind, names in (("method", chosen), ("task", tasks)):
+    for kind, names in (("method", list(of.values())), ("task", tasks)):
         for name in content.get(kind, {}):
             if name not in names:
                 raise StudyError(f"[{kind}.{name}] is not among the {kind}s: {', '.join(names)}")
@@ -187,8 +205,8 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
             for limit in limits[task]:
                 first = limit == limits[task][0]
                 jobs += [
-                    _job(content, method, task, seed, declared[task], limit)
-                    for method in chosen
+                    _job(content, (label, method), task, seed, declared[task], limit)
+                    for label, method in of.items()
                     if first or methods.get(method).constrained
                 ]
     _warn_of_default_limits(content, jobs)
@@ -197,26 +215,65 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
     return jobs
 
 
+def _methods(content: dict[str, Any]) -> dict[str, str]:
+    """Return the method of each name that is listed; that of a variant is said in its table."""
+    variants = content.get("variant", {})
+    listed = _listed(content, "methods", str)
+    of: dict[str, str] = {}
+    for name in listed:
+        table = variants.get(name)
+        label = methods.get(name).name if table is None else name
+        if label in of:
+            raise StudyError("a method, task or seed is listed twice")
+        if table is None:
+            of[label] = label
+            continue
+        if name in methods.METHODS or not re.fullmatch(VARIANT, name):
+            raise StudyError(
+                f"[variant.{name}] needs a name that no method has, of letters, digits, - and _"
+            )
+        if not isinstance(table, dict) or not isinstance(table.get("method"), str):
+            raise StudyError(f'[variant.{name}] must say of which method: method = "usc"')
+        of[label] = methods.get(table["method"]).name
+    for name in variants:
+        if name not in of:
+            raise StudyError(f"[variant.{name}] is not among the methods: {', '.join(listed)}")
+    return of
+
+
+def _own(content: dict[str, Any], label: str, method: str) -> dict[str, Any]:
+    """Return what is set for a method, or for a variant beside what is set for its method."""
+    own = content.get("method", {}).get(method, {})
+    of_variant = content.get("variant", {}).get(label, {})
+    given = {name: content[name] for name in (PAPER,) if name in content}
+    return given | own | {name: x for name, x in of_variant.items() if name != "method"}
+
+
 def _job(
     content: dict[str, Any],
-    method: str,
+    named: tuple[str, str],
     task: str,
     seed: int,
     declared: dict[str, Any],
     limit: float | None,
 ) -> Job:
+    label, method = named
     fields = set(methods.get(method).setting_names())
-    own = content.get("method", {}).get(method, {})
+    own = _own(content, label, method)
     general = _general(content, task)
     _require_used(content, general)
     methods.require_cost(method, declared)
     settings = {name: x for name, x in general.items() if name in fields}
-    settings |= {name: x for name, x in own.items() if name not in BUDGETS}
+    settings |= {name: x for name, x in own.items() if name not in (*BUDGETS, TIMES, PAPER)}
+    printed = own.get(PAPER, False)
+    if not isinstance(printed, bool):
+        raise StudyError(f"{PAPER} must be true or false, got {printed!r}")
     swept = limit is not None and methods.get(method).constrained
     if swept:
         settings["cost_limit"] = limit
     budgets = {name: own.get(name, general.get(name, content.get(name))) for name in BUDGETS}
-    config = methods.make_config(method, task, **settings)
+    _multiply(budgets, own)
+    config = methods.make_config(method, task, printed, **settings)
     deployment = content.get("deployment_episodes", 10)
     checkpoints = content.get("checkpoint_every", Intervals.checkpoint_every)
     retries = content.get("retries", RETRIES)
@@ -239,10 +296,23 @@ def _job(
         settings=json.loads(json.dumps(flatten(config))),
         declared=declared,
         checkpoint_every=checkpoints,
+        variant=label if label != method else "",
         swept=swept,
         retries=retries,
         memory_gb=memory,
     )
+
+
+def _multiply(budgets: dict[str, Any], own: dict[str, Any]) -> None:
+    """Give a method with `steps_times` that many times the steps of the others."""
+    if TIMES not in own:
+        return
+    times, steps = own[TIMES], budgets["steps"]
+    if type(times) is not int or times < 1:
+        raise StudyError(f"{TIMES} must be a whole number >= 1, got {times!r}")
+    if "steps" in own or type(steps) is not int:
+        raise StudyError(f"{TIMES} needs the steps of the others: give the study or its task steps")
+    budgets["steps"] = times * steps
 
 
 def _limits(content: dict[str, Any], task: str) -> list[float | None]:
@@ -259,7 +329,8 @@ def _limits(content: dict[str, Any], task: str) -> list[float | None]:
         twice = next(text for text in texts if texts.count(text) > 1)
         raise StudyError(f"limits has {twice} twice")
     places = {"[settings]": content.get("settings", {}), f"[task.{task}]": of_task}
-    places |= {f"[method.{name}]": own for name, own in content.get("method", {}).items()}
+    for kind in ("method", "variant"):
+        places |= {f"[{kind}.{name}]": own for name, own in content.get(kind, {}).items()}
     for place, given in places.items():
         if "cost_limit" in given:
             raise StudyError(
@@ -291,7 +362,7 @@ def _warn_of_default_limits(content: dict[str, Any], jobs: list[Job]) -> None:
     """Warn of each environment of the user's own for which no cost limit is given."""
     without = {}
     for job in jobs:
-        given = content.get("method", {}).get(job.method, {}) | _general(content, job.task)
+        given = _own(content, job.label, job.method) | _general(content, job.task)
         if methods.get(job.method).constrained and not job.swept and "cost_limit" not in given:
             without[job.task] = job
     for task, job in without.items():
@@ -301,9 +372,8 @@ def _warn_of_default_limits(content: dict[str, Any], jobs: list[Job]) -> None:
 
 def _require_used(content: dict[str, Any], general: dict[str, Any]) -> None:
     """Raise if a setting for all methods belongs to none of them."""
-    every = {
-        setting for name in content["methods"] for setting in methods.get(name).setting_names()
-    }
+    chosen = _methods(content).values()
+    every = {setting for name in chosen for setting in methods.get(name).setting_names()}
     for name in general:
         if name in DECLARATIONS:
             raise StudyError(f"{name} belongs to an environment: put it under [task.NAME]")
@@ -359,8 +429,9 @@ def open_folder(out: Path, jobs: list[Job], source: str) -> None:
 def _write_grid(out: Path, jobs: list[Job], source: str) -> None:
     records = [dataclasses.asdict(job) for job in jobs]
     for record in records:
-        if not record["swept"]:
-            del record["swept"]
+        for name in ("swept", "variant"):
+            if not record[name]:
+                del record[name]
     write_json(out / "study.json", {"source": source, "jobs": records})
 
 
@@ -386,7 +457,7 @@ def read_folder(out: Path) -> list[Job]:
     jobs = [Job(**{k: x for k, x in job.items() if k in names}) for job in content["jobs"]]
     path = out / "study.json"
     for job in jobs:
-        key = f"settings.cost_limit of {job.method} on {job.task}, seed {job.seed}"
+        key = f"settings.cost_limit of {job.label} on {job.task}, seed {job.seed}"
         check(LIMIT, job.settings.get("cost_limit"), path, key)
     if len({job.name for job in jobs}) < len(jobs):
         raise files.damaged(path, "a run is there twice")

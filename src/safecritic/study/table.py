@@ -75,7 +75,8 @@ class Run:
 
     @property
     def method(self) -> str:
-        return self.job.method
+        """The method, or the study's name of it with other settings."""
+        return self.job.label
 
     @property
     def task(self) -> str:
@@ -92,7 +93,7 @@ class Run:
         """The numbers of a finished run; NaN where its task or method has none."""
         job, episodes = self.job, self.episodes
         evaluation = read_json(self.path / "evaluation.json", EvaluationFile)
-        row: Row = {"run": job.name, "method": job.method, "task": job.task, "seed": job.seed}
+        row: Row = {"run": job.name, "method": job.label, "task": job.task, "seed": job.seed}
         row |= {"steps": job.steps, "episodes": len(episodes["episode"])}
         row |= {name: over_known(np.mean, episodes[name]) for name in TRAINING}
         row |= {f"late_{name}": over_known(np.mean, episodes[name][-LATE:]) for name in TRAINING}
