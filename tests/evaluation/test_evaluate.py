@@ -1,7 +1,9 @@
 """Evaluation of a trained policy: how it reads, and the influence of its steps."""
 
 import dataclasses
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,3 +84,37 @@ def test_the_screen_can_be_switched_off() -> None:
     bare = SC(KeptPoint(), cost_limit=0.5, hidden=(16, 16), screen=False)
     bare.training.device = agent.training.device
     assert bare.evaluate(episodes=2, seed=5).means["cost"] == off.means["cost"]
+
+
+class InParts(KeptPoint):
+    """A probe that says what its cost is made of."""
+
+    def step(self, action: np.ndarray) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        half, more = info["cost"] / 2, float(self.steps == 1)
+        parts: dict[str, Any] = {"cost_left": half, "cost_start": more, "cost_sum": info["cost"]}
+        parts |= {"cost_of": "much", "cost_[bold]": 1.0, "cost_never": 0.0}
+        return obs, reward, terminated, truncated, info | parts
+
+
+def test_what_the_cost_is_made_of(tmp_path: Path) -> None:
+    agent = ready.point(SC)
+    parted = SC(InParts(), cost_limit=0.5, hidden=(16, 16))
+    parted.training.device = agent.training.device
+    evaluation = parted.evaluate(episodes=3, seed=5)
+    parts = evaluation.cost_parts
+    assert set(parts) == {
+        "left",
+        "start",
+        "never",
+    }  # no sum, word or markup
+    means = [part.mean for part in parts.values()]
+    assert means == sorted(means, reverse=True)
+    assert parts["left"].mean == pytest.approx(evaluation.means["cost"] / 2)
+    assert parts["left"].mean > 0
+    assert (parts["start"], parts["never"]) == ((1.0, 3), (0.0, 0))
+    assert "  its parts     " in repr(evaluation)
+    evaluation.save(tmp_path / "evaluation.json")
+    saved = json.loads((tmp_path / "evaluation.json").read_text())["cost_parts"]
+    assert saved["start"] == {"mean": 1.0, "episodes": 3}
+    assert "parts" not in repr(agent.evaluate(episodes=1))

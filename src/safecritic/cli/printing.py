@@ -108,6 +108,10 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
         screen = f", screen {'on' if evaluation.screen else 'off'}"
     title = f"{agent.method} on {agent.environment['task']}: no exploration{screen}"
     print_table(("", *columns), rows, title)
+    parts, number_of = evaluation.cost_parts, len(evaluation.episodes)
+    if len(parts) > 1:
+        rows = [(n, number(x.mean), f"{x.episodes} of {number_of}") for n, x in parts.items()]
+        print_table(("the cost, by what the environment reports", "mean", "episodes"), rows)
     if not evaluation.critic:
         return
     quality = evaluation.critic

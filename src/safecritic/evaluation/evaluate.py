@@ -4,7 +4,7 @@ import html
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,6 +102,7 @@ def run_episode(
         step = checks.step(action)
         obs, episode.terminated, episode.truncated = step.obs, step.terminated, step.truncated
         episode.add(step, policy.acting)
+        episode.count_parts(step.info)
     return episode, np.stack(observations), np.stack(actions)
 
 
@@ -129,6 +130,13 @@ def rollout_horizon(gamma: float) -> int:
     return int(np.ceil(3.0 / (1.0 - gamma))) if gamma < 1 else 10**9
 
 
+class CostPart(NamedTuple):
+    """One of the parts of the cost."""
+
+    mean: float  # of an episode
+    episodes: int  # in which it occurred
+
+
 @dataclass(repr=False)
 class Evaluation:
     """Deployment episodes: a row for each, their means, and the quality of the safety critic."""
@@ -142,6 +150,20 @@ class Evaluation:
     observations: np.ndarray  # (N, O), adapted, of all steps
     cost_limit: float | None = None
     screen: bool = True  # whether the method's screen, if it has one, was on
+
+    @property
+    def cost_parts(self) -> dict[str, CostPart]:
+        """What the cost is made of, largest first; empty unless the environment reports parts.
+
+        Parts are what `info` has under `cost_...`, such as `cost_hazards`.
+        """
+        names = dict.fromkeys(name for trace in self.traces for name in trace.parts)
+        sums = {name: [trace.parts.get(name, 0.0) for trace in self.traces] for name in names}
+        parts = {
+            name: CostPart(float(np.mean(each)), sum(x > 0 for x in each))
+            for name, each in sums.items()
+        }
+        return dict(sorted(parts.items(), key=lambda item: -item[1].mean))
 
     @property
     def policy(self) -> str:
@@ -170,6 +192,9 @@ class Evaluation:
             "reward": f"{self.means['reward']:.2f}",
             "cost": f"{self.means['cost']:.2f}{limit}",
         }
+        if len(self.cost_parts) > 1:
+            parts = [f"{name} {part.mean:.2f}" for name, part in self.cost_parts.items()]
+            summary["its parts"] = ", ".join(parts)
         auc, ratio = (self.critic.get(name, math.nan) for name in ("auc", "ratio"))
         numbers = {
             "success": (self.means["success"], "{:.0%}"),
@@ -188,6 +213,7 @@ class Evaluation:
             "seed": self.seed,
             "means": self.means,
             "safety_critic": self.critic,
+            "cost_parts": {name: part._asdict() for name, part in self.cost_parts.items()},
             "episodes": self.episodes,
         }
         write_json(Path(path), finite_or_none(content))  # whole or not at all: a report may look

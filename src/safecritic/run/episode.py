@@ -12,6 +12,7 @@ ACT_COLUMNS = ("q_cost", "screened", "changed")  # from `act`; NaN without a saf
 # of a decision: `steps` are those for which its action was held, reward and cost their sums
 STEP_COLUMNS = ("reward", "cost", "success", "hazard_distance", "steps", *ACT_COLUMNS)
 WINDOW = 100  # episodes in the running means
+PART, TOTAL = "cost_", "cost_sum"  # names in `info`; the second is Safety Gymnasium's sum of all
 EPISODE_COLUMNS = (
     "episode",
     "step",
@@ -58,6 +59,7 @@ class Episode:
     steps: list[tuple[float, ...]] = field(default_factory=list)
     terminated: bool = False
     truncated: bool = False
+    parts: dict[str, float] = field(default_factory=dict)  # of its cost, if they were counted
 
     def __post_init__(self) -> None:
         # so far; in the order of the steps, as `add` does, so that a restored one is the same
@@ -77,6 +79,14 @@ class Episode:
                 *act_values,
             )
         )
+
+    def count_parts(self, info: dict[str, Any]) -> None:
+        """Add the parts of a decision's cost: what the environment reports as `cost_...`."""
+        for name, value in info.items():
+            if isinstance(name, str) and name.startswith(PART) and name != TOTAL:
+                number, part = _optional(value), name.removeprefix(PART)
+                if not math.isnan(number) and part.isidentifier():
+                    self.parts[part] = self.parts.get(part, 0.0) + number
 
     def column(self, name: str) -> np.ndarray:
         """Return one of STEP_COLUMNS over the decisions."""
