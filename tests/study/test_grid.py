@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from safecritic.agents.settings import flatten
+from safecritic.cli import options
 from safecritic.methods import make_config
 from safecritic.run.watch import RunWarning
 from safecritic.study import driver, grid, table
@@ -222,6 +223,7 @@ def test_shipped_studies() -> None:
         "tasks.toml": 8 * 6 * 5,
     }
     assert grid.find("quick") == grid.find("quick.toml")
+    assert all(name in str(options.FILE) for name in sizes)  # the help names each
     with pytest.raises(StudyError, match=r"nor one of ablations\.toml, limits\.toml"):
         grid.find("nothing.toml")
 

@@ -37,7 +37,8 @@ TASK = arg(
 RUN = arg(metavar="RUN", help="folder of the run")
 FILE = arg(
     metavar="FILE",
-    help="TOML file, or one that is shipped: quick.toml, tasks.toml, limits.toml, paper.toml",
+    help="TOML file, or one that is shipped: quick.toml, tasks.toml, limits.toml, "
+    "ablations.toml, printed.toml, paper.toml",
 )
 STUDY = arg(metavar="STUDY", help="folder of the study")
 BESIDE = arg(metavar="RUN ...", help="other runs, filmed in the same scenes beside this one")
