@@ -18,9 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from safecritic.evaluation.statistics import interval_of_mean
-from safecritic.methods import METHODS
 from safecritic.study import table as tables
-from safecritic.tasks.registry import TASKS
 
 HEADER = ("task", "limit", "steps", "method", "success %", "reward", "of DDPG's", "cost", "within")
 HEADER += ("cost over training", "AUC", "Q_C / realised", "minutes")
@@ -37,11 +35,11 @@ def interval(values: np.ndarray, digits: int, scale: float = 1.0) -> str:
 def rows_of(table: tables.StudyTable) -> list[list[str]]:
     """Return the cells of the table, tasks and methods in the order of the package."""
     rows = []
-    for task in sorted(table.tasks, key=list(TASKS).index):
-        peers = table.of("ddpg", task)
+    for case, (task, limit, _) in table.case_of.items():
+        peers = table.of("ddpg", case)
         best = np.mean([run.row["deployed_reward"] for run in peers]) if peers else np.nan
-        for method in sorted(table.methods, key=list(METHODS).index):
-            runs = table.of(method, task)
+        for method in table.methods:
+            runs = table.of(method, case)
             if not runs:
                 continue
 
@@ -49,16 +47,15 @@ def rows_of(table: tables.StudyTable) -> list[list[str]]:
                 return np.array([run.row[name] for run in runs])
 
             share = column("deployed_reward").mean() / best
-            limit = runs[0].job.settings["cost_limit"]
-            cost = column("deployed_cost")
+            kept, number = table.within(method, case)
             rows.append(
                 [
                     *(task, f"{limit:g}", f"{runs[0].job.steps:,}", method),
                     interval(column("deployed_success"), 1, 100.0),
                     interval(column("deployed_reward"), 2),
                     f"{share:.0%}" if method != "ddpg" and np.isfinite(share) else "",
-                    interval(cost, 2),
-                    f"{int((cost <= limit).sum())} of {len(cost)}",
+                    interval(column("deployed_cost"), 2),
+                    f"{kept} of {number}",
                     interval(column("cost"), 2),
                     interval(column("critic_auc"), 2),
                     interval(column("critic_ratio"), 2),

@@ -17,6 +17,7 @@ README = ROOT / "README.md"
 RESULTS = ROOT / "docs" / "results" / "tasks.md"
 PAPER = ROOT / "docs" / "results" / "paper.md"
 CLAIMS = ROOT / "docs" / "results" / "claims.md"
+LIMITS = ROOT / "docs" / "results" / "limits.md"
 MARKED = re.compile(
     r"(<!-- (\w+) table: made by python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL
 )
@@ -60,10 +61,17 @@ def benchmark(name: str) -> Any:
     return module
 
 
-def results() -> tuple[Sequence[str], list[list[str]]]:
-    """Return what the runs in results/tasks came to, as benchmarks/tasks_table.py prints it."""
+def results(name: str = "tasks") -> tuple[Sequence[str], list[list[str]]]:
+    """Return what the runs in results/NAME came to, as benchmarks/tasks_table.py prints it."""
     module = benchmark("tasks_table")
-    return module.HEADER, module.rows_of(study())
+    return module.HEADER, module.rows_of(study(name))
+
+
+def binding_table() -> str:
+    """Return the runs at limits that bind, without columns that are empty."""
+    header, rows = results("limits")
+    kept = [at for at in range(len(header)) if any(row[at] for row in rows)]
+    return markdown([header[at] for at in kept], [[row[at] for at in kept] for row in rows])
 
 
 def hours_table() -> str:
@@ -104,9 +112,9 @@ def tests_table() -> str:
     return markdown(table.header, table.rows)
 
 
-def reported_table(make: Any, *left_out: str) -> str:
+def reported_table(make: Any, *left_out: str, of: str = "tasks") -> str:
     """Return a table of the report, without intervals, marks and the columns named."""
-    table = make(study(), ROOT)
+    table = make(study(of), ROOT)
     kept = [
         place
         for place, name in enumerate(table.header)
@@ -117,9 +125,9 @@ def reported_table(make: Any, *left_out: str) -> str:
 
 
 @functools.cache
-def study() -> data.Study:
-    """Return the committed runs."""
-    return data.read(ROOT / "results" / "tasks")
+def study(name: str = "tasks") -> data.Study:
+    """Return the committed runs of a study."""
+    return data.read(ROOT / "results" / name)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -145,6 +153,8 @@ TABLES = {
     "success": lambda: reported_table(tables.success_table, "within limit"),
     "improvement": lambda: reported_table(tables.improvement_table),
     "calibration": lambda: reported_table(tables.calibration_table, "within limit"),
+    "binding": binding_table,
+    "better": lambda: reported_table(tables.improvement_table, "steps", of="limits"),
 }
 PAGES = {  # the tables of each
     README: {"methods", "tasks", "summary"},
@@ -154,6 +164,7 @@ PAGES = {  # the tables of each
         *("success", "improvement", "calibration"),
     },
     CLAIMS: {"claims", "tests"},
+    LIMITS: {"binding", "better"},
 }
 
 
