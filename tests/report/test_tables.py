@@ -77,6 +77,12 @@ def test_bold_is_the_best_within_the_limit_and_who_cannot_be_told_apart(tmp_path
     assert [line[name] for name in tables.CONTEXT] == ["1", "0 of 4", "900"]
 
 
+def test_a_method_with_too_few_seeds_is_never_bold_and_spoils_no_others(tmp_path: Path) -> None:
+    outcomes = {"sc": [(0.5, 1.0, 2.0)] * 5, "usc": [(0.5, 1.0, 9.0)] * 5}
+    study = data.read(write_outcomes(tmp_path, outcomes | {"csc": [(0.1, 1.0, 99.0)]}))
+    assert best_of(tables.deployment_table(study, tmp_path), "reward") == ["USC"]
+
+
 @pytest.mark.parametrize(
     "outcomes",
     [

@@ -81,6 +81,18 @@ def test_too_few_seeds(tmp_path: Path) -> None:
     assert one.text.endswith("; 3 seeds are too few to tell methods apart.")
 
 
+def test_a_method_with_too_few_seeds_does_not_spoil_the_others(tmp_path: Path) -> None:
+    others = {"sc": runs(0.2, 1.0, 2.0), "usc": runs(0.2, 1.0, 3.0)}
+    whole = judge(tmp_path / "whole", **others)
+    more = judge(tmp_path / "more", **others, csc=runs(0.1, 1.0, 9.0, n=1))
+    assert (more.method, more.kind) == (whole.method, whole.kind) == ("usc", "take")
+    assert more.text == f"{whole.text[:-1]}; CSC has too few seeds to be compared."
+    broken = {"sc": runs(3.0, 1.0, 2.0), "usc": runs(4.0, 1.0, 3.0)}
+    none = judge(tmp_path / "none", **broken, csc=runs(0.1, 1.0, 9.0, n=1), ddpg=runs(5, 1, 1, n=1))
+    assert none.kind == "none"
+    assert none.text.endswith("in 0 of 5 seeds; DDPG and CSC have too few seeds to be compared.")
+
+
 def test_one_method_alone(tmp_path: Path) -> None:
     kept = judge(tmp_path / "kept", usc=runs(0.2, 1.0, 1.0))
     assert kept.text.endswith("; no other method was run.")

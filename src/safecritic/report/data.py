@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from safecritic.evaluation.statistics import can_be_told_apart
 from safecritic.methods import METHODS
 from safecritic.study.grid import read_study, shipped
 from safecritic.study.table import StudyTable, read_runs
@@ -46,6 +47,18 @@ class Study(StudyTable):
         """Return the fewest and the most steps of the finished runs of a method in a case."""
         steps = [run.steps for run in self.of(method, case)]
         return min(steps, default=0), max(steps, default=0)
+
+    def comparable(self, case: str) -> tuple[list[str], list[str]]:
+        """Return the methods with runs in a case, and after them those with too few to compare.
+
+        Too few is what no result could tell from the method of most runs, while others have
+        enough; where nobody has enough, all are in the first list.
+        """
+        count = {method: len(self.of(method, case)) for method in self.methods}
+        run = [method for method in self.methods if count[method]]
+        most = max(count.values(), default=0)
+        enough = [method for method in run if can_be_told_apart(count[method], most)]
+        return (enough, [x for x in run if x not in enough]) if enough else (run, [])
 
     def unlike_the_paper(self, method: str, case: str) -> str:
         """Return why numbers cannot be compared with the paper's, or nothing if they can."""

@@ -162,7 +162,9 @@ def _few(study: Study) -> str:
     count = f"only {few}" if few else "no"
     text = f"Some method has {count} finished run{'s' * (few != 1)} on some task"
     text += ": intervals over fewer than five seeds are wide and unreliable"
-    if not can_be_told_apart(few, few):
+    if any(study.comparable(case)[1] for case in study.cases):
+        text += "; it is compared with no other there, and never bold"
+    elif not can_be_told_apart(few, few):
         text += ", and no two methods can be told apart, so nothing is bold there"
     return f"{text}."
 

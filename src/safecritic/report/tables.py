@@ -85,6 +85,8 @@ def best_methods(
 
     None if there is nothing to choose from, or too few seeds to choose by.
     """
+    enough, _ = study.comparable(case)
+    methods = [method for method in methods if method in enough]
     if column.best is None or len(methods) < 2:
         return []
     values = {method: study.values(method, case, column.source) for method in methods}

@@ -5,6 +5,7 @@ Among those that keep it the highest success counts first, then the highest rewa
 that cannot be told apart in either from the best, the one of least cost is taken. Two methods are
 told apart by a permutation test over seeds (`statistics.told_apart`); with fewer than four seeds of
 each no result could be, so a hundredth is no difference, and the sentence says that they are few.
+Where some methods have enough seeds, those that have not are named and left out.
 """
 
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ def verdicts(study: Study) -> list[Verdict]:
 
 def verdict(study: Study, case: str) -> Verdict:
     """Return the verdict on a case."""
-    run = [method for method in study.methods if study.of(method, case)]
+    run, left_out = study.comparable(case)
     about = f"{study.case_of[case].task}, limit {limit_text(study.limit(case))}"
     if not run:
         return Verdict(case, about, "no run is finished.", "empty")
@@ -50,9 +51,11 @@ def verdict(study: Study, case: str) -> Verdict:
     fewest = min(counts)
     few = not can_be_told_apart(fewest, max(counts))
     seeds = f"{fewest} seed{'s are' if fewest != 1 else ' is'} too few"
+    names = listed([title(method) for method in left_out])
+    rest = [f"{names} {'has' if len(left_out) == 1 else 'have'} too few seeds to be compared"]
     if not kept:
-        text = _none(study, case, run) + (f"; {seeds} to be sure of it" if few else "")
-        return Verdict(case, about, f"{text}.", "none")
+        tail = [f"{seeds} to be sure of it"] * few + rest * bool(left_out)
+        return Verdict(case, about, "; ".join([_none(study, case, run), *tail]) + ".", "none")
     similar = _near if few else _equal
     equal = similar(study, case, similar(study, case, kept, SUCCESS), REWARD)
     chosen = max(equal, key=lambda method: _score(study, case, method))
@@ -77,6 +80,7 @@ def verdict(study: Study, case: str) -> Verdict:
             tail.append(f"{names} cannot be told apart from it")
     elif len(kept) > 1:
         tail.append("no other method that keeps the limit does as well")
+    tail += rest * bool(left_out)
     head = f"{title(chosen)} is ahead" if few else f"take {title(chosen)}"
     head = f"{title(chosen)} keeps the limit" if alone else head
     text = "; ".join([f"{head}: {_numbers(study, case, chosen)}", *tail]) + "."
