@@ -67,9 +67,9 @@ def results(name: str = "tasks") -> tuple[Sequence[str], list[list[str]]]:
     return module.HEADER, module.rows_of(study(name))
 
 
-def binding_table() -> str:
-    """Return the runs at limits that bind, without columns that are empty."""
-    header, rows = results("limits")
+def filled_table(name: str) -> str:
+    """Return what the runs in results/NAME came to, without columns that are empty."""
+    header, rows = results(name)
     kept = [at for at in range(len(header)) if any(row[at] for row in rows)]
     return markdown([header[at] for at in kept], [[row[at] for at in kept] for row in rows])
 
@@ -153,12 +153,13 @@ TABLES = {
     "success": lambda: reported_table(tables.success_table, "within limit"),
     "improvement": lambda: reported_table(tables.improvement_table),
     "calibration": lambda: reported_table(tables.calibration_table, "within limit"),
-    "binding": binding_table,
+    "binding": lambda: filled_table("limits"),
+    "others": lambda: filled_table("others"),
     "better": lambda: reported_table(tables.improvement_table, "steps", of="limits"),
 }
 PAGES = {  # the tables of each
     README: {"methods", "tasks", "summary"},
-    RESULTS: {"results", "hours", "solved"},
+    RESULTS: {"results", "others", "hours", "solved"},
     PAPER: {
         *("training", "maps", "realised", "deployment"),
         *("success", "improvement", "calibration"),
