@@ -190,6 +190,7 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
     for key in content:
         if key not in known:
             raise StudyError(f"unknown key {key!r}: {suggest(key, known)}")
+    _require_tables(content)
     of = _methods(content)
     tasks = [_task(name) for name in _listed(content, "tasks", str)]
     seeds = _listed(content, "seeds", int)
@@ -215,6 +216,18 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
     return jobs
 
 
+def _require_tables(content: dict[str, Any]) -> None:
+    """Raise if what must be a table is a plain value, as in `method = "usc"`."""
+    for kind in TABLES:
+        table = content.get(kind, {})
+        if not isinstance(table, dict):
+            written = "[settings]" if kind == "settings" else f"[{kind}.NAME]"
+            raise StudyError(f"{kind} must be a table, {written} on a line of its own: {table!r}")
+        for name, inner in table.items():
+            if kind != "settings" and not isinstance(inner, dict):
+                raise StudyError(f"{kind}.{name} must be a table, [{kind}.{name}]: {inner!r}")
+
+
 def _methods(content: dict[str, Any]) -> dict[str, str]:
     """Return the method of each name that is listed; that of a variant is said in its table."""
     variants = content.get("variant", {})
@@ -232,7 +245,7 @@ def _methods(content: dict[str, Any]) -> dict[str, str]:
             raise StudyError(
                 f"[variant.{name}] needs a name that no method has, of letters, digits, - and _"
             )
-        if not isinstance(table, dict) or not isinstance(table.get("method"), str):
+        if not isinstance(table.get("method"), str):
             raise StudyError(f'[variant.{name}] must say of which method: method = "usc"')
         of[label] = methods.get(table["method"]).name
     for name in variants:
@@ -271,8 +284,7 @@ def _job(
     swept = limit is not None and methods.get(method).constrained
     if swept:
         settings["cost_limit"] = limit
-    budgets = {name: own.get(name, general.get(name, content.get(name))) for name in BUDGETS}
-    _multiply(budgets, own)
+    budgets = _budgets(own, content | general)
     config = methods.make_config(method, task, printed, **settings)
     deployment = content.get("deployment_episodes", 10)
     checkpoints = content.get("checkpoint_every", Intervals.checkpoint_every)
@@ -303,16 +315,17 @@ def _job(
     )
 
 
-def _multiply(budgets: dict[str, Any], own: dict[str, Any]) -> None:
-    """Give a method with `steps_times` that many times the steps of the others."""
+def _budgets(own: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Return steps and episodes of a method, from what is set for it and for the others."""
+    budgets = {name: own.get(name, others.get(name)) for name in BUDGETS}
     if TIMES not in own:
-        return
+        return budgets
     times, steps = own[TIMES], budgets["steps"]
     if type(times) is not int or times < 1:
         raise StudyError(f"{TIMES} must be a whole number >= 1, got {times!r}")
     if "steps" in own or type(steps) is not int:
         raise StudyError(f"{TIMES} needs the steps of the others: give the study or its task steps")
-    budgets["steps"] = times * steps
+    return budgets | {"steps": times * steps}
 
 
 def _limits(content: dict[str, Any], task: str) -> list[float | None]:
