@@ -1,6 +1,8 @@
 """What the benchmarks count and measure."""
 
 import importlib
+import math
+import types
 from pathlib import Path
 
 import jax
@@ -83,3 +85,43 @@ def test_a_state_put_back_costs_what_it_did(mechanisms, usc):
             env, policy, fresh, at, fresh.transitions.action[at], usc.config.gamma
         )
         assert same == pytest.approx(fresh.realised[at], abs=1e-6)
+
+
+@pytest.mark.parametrize("has_goal", [True, False])
+def test_a_task_is_solved_by_the_first_good_window(monkeypatch, tmp_path, has_goal):
+    """A run that is done and a run that is watched are solved at the same episode."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    solved = importlib.import_module("solved")
+    failures, dear = set(range(20)), {30, 31}
+    rows = [
+        {
+            "step": 100.0 * (number + 1),
+            "success": float(number not in failures) if has_goal else math.nan,
+            "reward": 0.0 if has_goal else 30.0 * (number not in failures),
+            "cost": 26.0 if number in dear else 0.0,
+        }
+        for number in range(120)
+    ]
+    watch = solved.Solved(limit=1.0, has_goal=has_goal)
+    seen = []
+    for row in rows:
+        watch._on_episode_end(row)
+        seen.append(watch.solved)
+    first = seen.index(True)
+    task = "CarGoal1" if has_goal else "HalfCheetah"
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    job = types.SimpleNamespace(task=task, settings={"cost_limit": 1.0})
+    (tmp_path / "updates.csv").write_text("step,time/steps_per_second\n100,50\n200,50\n")
+    run = types.SimpleNamespace(episodes=columns, job=job, path=tmp_path)
+    steps, minutes = solved.solved_in(run)
+    assert steps == rows[first]["step"]
+    assert minutes == steps / 50 / 60
+    # the two dear episodes leave the window of 50 one by one: with one of them, 26 / 50 is within 1
+    window = rows[first - 49 : first + 1]
+    assert sum(row["cost"] for row in window) == 26.0
+    columns["cost"] = [2.0] * len(rows)
+    assert solved.solved_in(run) is None
+    assert solved.cells([(900.0, 2.0), None, (700.0, 1.0)]) == (
+        *("2 of 3", "900", "2.0"),
+        "900, –, 700",
+    )
