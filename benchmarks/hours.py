@@ -15,9 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from safecritic.run.folder import read_table
 from safecritic.study import table as tables
-from safecritic.tasks.registry import TASKS
 
 EPISODES, LAST = 2_000, 100
 PAPER = {"CarGoal1": 12, "CarGoal2": 20, "CarButton1": 20, "CarButton2": 20}
@@ -35,13 +33,12 @@ def steps_of(lengths: np.ndarray) -> float:
 def rows_of(table: tables.StudyTable, method: str = "usc") -> list[list[str]]:
     """Return the cells of the table, medians over the seeds."""
     rows = []
-    for task in sorted(table.tasks, key=list(TASKS).index):
+    for task in table.tasks:
         runs = table.of(method, task)
         if not runs:
             continue
         steps = np.array([steps_of(run.episodes["length"]) for run in runs])
-        rates = [read_table(run.path / "updates.csv")["time/steps_per_second"] for run in runs]
-        rate = np.array([np.nanmedian(each) for each in rates])
+        rate = np.array([run.rate for run in runs])
         minutes = float(np.median(steps / rate)) / 60
         episodes = float(np.median([len(run.episodes["length"]) for run in runs]))
         rows.append(

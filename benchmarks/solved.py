@@ -24,7 +24,6 @@ import numpy as np
 import safecritic
 from safecritic import methods
 from safecritic.run.callbacks import BaseCallback
-from safecritic.run.folder import read_table
 from safecritic.study import table as tables
 from safecritic.tasks.registry import TASKS
 
@@ -89,13 +88,12 @@ def run(method: str, task: str, seed: int, steps: int, settings: dict[str, Any])
 
 def solved_in(run: tables.Run) -> tuple[float, float] | None:
     """Return steps and minutes after which a run of a study had solved its task, or None."""
-    columns, limit = run.episodes, float(run.job.settings["cost_limit"])
+    columns = run.episodes
     for end in range(WINDOW, len(columns["step"]) + 1):
         rows = {name: columns[name][end - WINDOW : end] for name in ("success", "reward", "cost")}
-        if solves(rows, limit, TASKS[run.job.task].has_goal):
-            rates = read_table(run.path / "updates.csv")["time/steps_per_second"]
+        if solves(rows, run.limit, TASKS[run.task].has_goal):
             steps = float(columns["step"][end - 1])
-            return steps, steps / float(np.nanmedian(rates)) / 60
+            return steps, steps / run.rate / 60
     return None
 
 
@@ -110,7 +108,7 @@ def rows_of(table: tables.StudyTable) -> list[list[str]]:
     """Return the cells of the table for the runs of a study."""
     return [
         [task, method, *cells([solved_in(run) for run in table.of(method, task)])]
-        for task in sorted(table.tasks, key=list(TASKS).index)
+        for task in table.cases
         for method in table.methods
         if table.of(method, task)
     ]

@@ -35,7 +35,7 @@ def interval(values: np.ndarray, digits: int, scale: float = 1.0) -> str:
 def rows_of(table: tables.StudyTable) -> list[list[str]]:
     """Return the cells of the table, tasks and methods in the order of the package."""
     rows = []
-    for case, (task, limit, _) in table.case_of.items():
+    for case, (task, *_) in table.case_of.items():
         peers = table.of("ddpg", case)
         best = np.mean([run.row["deployed_reward"] for run in peers]) if peers else np.nan
         for method in table.methods:
@@ -50,7 +50,7 @@ def rows_of(table: tables.StudyTable) -> list[list[str]]:
             kept, number = table.within(method, case)
             rows.append(
                 [
-                    *(task, f"{limit:g}", f"{runs[0].job.steps:,}", method),
+                    *(task, f"{table.limit(case, method):g}", f"{runs[0].job.steps:,}", method),
                     interval(column("deployed_success"), 1, 100.0),
                     interval(column("deployed_reward"), 2),
                     f"{share:.0%}" if method != "ddpg" and np.isfinite(share) else "",

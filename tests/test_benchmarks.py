@@ -88,7 +88,7 @@ def test_a_state_put_back_costs_what_it_did(mechanisms, usc):
 
 
 @pytest.mark.parametrize("has_goal", [True, False])
-def test_a_task_is_solved_by_the_first_good_window(monkeypatch, tmp_path, has_goal):
+def test_a_task_is_solved_by_the_first_good_window(monkeypatch, has_goal):
     """A run that is done and a run that is watched are solved at the same episode."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     solved = importlib.import_module("solved")
@@ -110,9 +110,7 @@ def test_a_task_is_solved_by_the_first_good_window(monkeypatch, tmp_path, has_go
     first = seen.index(True)
     task = "CarGoal1" if has_goal else "HalfCheetah"
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    job = types.SimpleNamespace(task=task, settings={"cost_limit": 1.0})
-    (tmp_path / "updates.csv").write_text("step,time/steps_per_second\n100,50\n200,50\n")
-    run = types.SimpleNamespace(episodes=columns, job=job, path=tmp_path)
+    run = types.SimpleNamespace(episodes=columns, task=task, limit=1.0, rate=50.0)
     steps, minutes = solved.solved_in(run)
     assert steps == rows[first]["step"]
     assert minutes == steps / 50 / 60

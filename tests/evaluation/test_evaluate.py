@@ -103,11 +103,7 @@ def test_what_the_cost_is_made_of(tmp_path: Path) -> None:
     parted.training.device = agent.training.device
     evaluation = parted.evaluate(episodes=3, seed=5)
     parts = evaluation.cost_parts
-    assert set(parts) == {
-        "left",
-        "start",
-        "never",
-    }  # no sum, word or markup
+    assert set(parts) == {"left", "start", "never"}  # no sum, word or markup
     means = [part.mean for part in parts.values()]
     assert means == sorted(means, reverse=True)
     assert parts["left"].mean == pytest.approx(evaluation.means["cost"] / 2)

@@ -109,6 +109,8 @@ def test_paper_defaults_of_all_or_of_a_variant() -> None:
         ({"methods": ["usc", "USC"]}, "listed twice"),
         ({"methods": ["usc", "uscc"]}, "unknown method 'uscc'"),
         ({"variant": {"usc": {"method": "usc"}}}, "needs a name that no method has"),
+        ({"methods": ["USC"], "variant": {"USC": {"method": "sc"}}}, "needs a name that no method"),
+        ({"methods": [""], "variant": {"": {"method": "usc"}}}, "needs a name that no method has"),
         ({"variant": {"mine": {"method": "usc"}}}, r"\[variant.mine\] is not among the methods"),
         (
             {"methods": ["a b"], "variant": {"a b": {"method": "usc"}}},

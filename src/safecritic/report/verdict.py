@@ -51,10 +51,12 @@ def verdict(study: Study, case: str) -> Verdict:
     fewest = min(counts)
     few = not can_be_told_apart(fewest, max(counts))
     seeds = f"{fewest} seed{'s are' if fewest != 1 else ' is'} too few"
-    names = listed([title(method) for method in left_out])
-    rest = [f"{names} {'has' if len(left_out) == 1 else 'have'} too few seeds to be compared"]
+    rest = []
+    if left_out:
+        names = listed([title(method) for method in left_out])
+        rest = [f"{names} {'has' if len(left_out) == 1 else 'have'} too few seeds to be compared"]
     if not kept:
-        tail = [f"{seeds} to be sure of it"] * few + rest * bool(left_out)
+        tail = [f"{seeds} to be sure of it"] * few + rest
         return Verdict(case, about, "; ".join([_none(study, case, run), *tail]) + ".", "none")
     similar = _near if few else _equal
     equal = similar(study, case, similar(study, case, kept, SUCCESS), REWARD)
@@ -80,7 +82,7 @@ def verdict(study: Study, case: str) -> Verdict:
             tail.append(f"{names} cannot be told apart from it")
     elif len(kept) > 1:
         tail.append("no other method that keeps the limit does as well")
-    tail += rest * bool(left_out)
+    tail += rest
     head = f"{title(chosen)} is ahead" if few else f"take {title(chosen)}"
     head = f"{title(chosen)} keeps the limit" if alone else head
     text = "; ".join([f"{head}: {_numbers(study, case, chosen)}", *tail]) + "."

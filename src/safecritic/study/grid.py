@@ -1,6 +1,6 @@
 """A study: methods x tasks x limits x seeds, described in a TOML file, run by worker processes.
 
-    methods = ["ddpg", "usc"]
+    methods = ["ddpg", "cpo", "usc", "usc-blind"]
     tasks = ["CarGoal1"]
     seeds = [0, 1, 2]
     steps = 20_000              # environment steps of a run; left out: what the method needs
@@ -8,7 +8,7 @@
     checkpoint_every = 10_000   # steps between checkpoints
     retries = 2                 # how often a run whose process or machine was lost is started again
     memory_gb = 2.0             # memory of a run; left out: as many runs as there are cores
-    paper_defaults = true       # the paper's values, with a decision in every step; left out: ours
+    paper_defaults = false      # true: the paper's values, with a decision in every step
 
     [settings]                  # for every method that has the setting
     gamma = 0.95
@@ -38,6 +38,7 @@ import json
 import math
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -71,7 +72,7 @@ TABLES = ("settings", "method", "variant", "task")
 BUDGETS = ("steps", "train_episodes")  # may be set for a method or a task too
 TIMES = "steps_times"  # may be set for a method or a variant
 PAPER = "paper_defaults"  # may be set for all, a method or a variant
-VARIANT = r"[\w-]{0,60}"  # the name of one
+VARIANT = r"[\w-]{1,60}"  # the name of one
 RETRIES = 2  # for a run whose process or machine was lost
 LIMIT = Annotated[float, Within(0)]
 
@@ -200,6 +201,8 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
                 raise StudyError(f"[{kind}.{name}] is not among the {kind}s: {', '.join(names)}")
     declared = {task: _declared(content, task) for task in tasks}
     limits = {task: _limits(content, task) for task in tasks}
+    for task in tasks:
+        _require_used(of.values(), _general(content, task))
     jobs = []
     for seed in seeds:
         for task in tasks:
@@ -241,7 +244,7 @@ def _methods(content: dict[str, Any]) -> dict[str, str]:
         if table is None:
             of[label] = label
             continue
-        if name in methods.METHODS or not re.fullmatch(VARIANT, name):
+        if name.lower() in methods.METHODS or not re.fullmatch(VARIANT, name):
             raise StudyError(
                 f"[variant.{name}] needs a name that no method has, of letters, digits, - and _"
             )
@@ -258,8 +261,7 @@ def _own(content: dict[str, Any], label: str, method: str) -> dict[str, Any]:
     """Return what is set for a method, or for a variant beside what is set for its method."""
     own = content.get("method", {}).get(method, {})
     of_variant = content.get("variant", {}).get(label, {})
-    given = {name: content[name] for name in (PAPER,) if name in content}
-    return given | own | {name: x for name, x in of_variant.items() if name != "method"}
+    return own | {name: x for name, x in of_variant.items() if name != "method"}
 
 
 def _job(
@@ -274,11 +276,10 @@ def _job(
     fields = set(methods.get(method).setting_names())
     own = _own(content, label, method)
     general = _general(content, task)
-    _require_used(content, general)
     methods.require_cost(method, declared)
     settings = {name: x for name, x in general.items() if name in fields}
     settings |= {name: x for name, x in own.items() if name not in (*BUDGETS, TIMES, PAPER)}
-    printed = own.get(PAPER, False)
+    printed = own.get(PAPER, content.get(PAPER, False))
     if not isinstance(printed, bool):
         raise StudyError(f"{PAPER} must be true or false, got {printed!r}")
     swept = limit is not None and methods.get(method).constrained
@@ -383,9 +384,8 @@ def _warn_of_default_limits(content: dict[str, Any], jobs: list[Job]) -> None:
             warn_of_default_limit(task, task, job.declared, job.limit, stacklevel=3)
 
 
-def _require_used(content: dict[str, Any], general: dict[str, Any]) -> None:
+def _require_used(chosen: Iterable[str], general: dict[str, Any]) -> None:
     """Raise if a setting for all methods belongs to none of them."""
-    chosen = _methods(content).values()
     every = {setting for name in chosen for setting in methods.get(name).setting_names()}
     for name in general:
         if name in DECLARATIONS:

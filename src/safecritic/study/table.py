@@ -30,7 +30,7 @@ from safecritic.evaluation.measures import read_arrays, read_measures
 from safecritic.files import FileError, damaged, is_there, write_text
 from safecritic.methods import METHODS
 from safecritic.run.episode import over_known
-from safecritic.run.folder import read_config, read_episodes, read_json
+from safecritic.run.folder import read_config, read_episodes, read_json, read_table
 from safecritic.run.records import EvaluationFile, Resources, SummaryFile
 from safecritic.study import grid
 from safecritic.study.grid import Job
@@ -87,6 +87,11 @@ class Run:
     def limit(self) -> float:
         """The cost limit."""
         return self.job.limit
+
+    @property
+    def rate(self) -> float:
+        """Environment steps per second: the median over the intervals of its log."""
+        return float(np.nanmedian(read_table(self.path / "updates.csv")["time/steps_per_second"]))
 
     @cached_property
     def row(self) -> Row:
