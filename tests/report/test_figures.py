@@ -88,7 +88,14 @@ def test_the_frontier_of_a_task_with_limits(tmp_path: Path) -> None:
 
 
 def test_a_study_without_limits_has_no_frontier(tmp_path: Path) -> None:
-    assert all(figure.empty for figure in figures.limits(data.read(write_study(tmp_path))))
+    assert figures.limits(data.read(write_study(tmp_path))) == []
+
+
+def test_a_single_limit_has_no_frontier(tmp_path: Path) -> None:
+    outcomes = {"sc": [(0.0, 1.0, 1.0)], "usc": [(0.5, 1.0, 2.0)]}
+    study = data.read(write_outcomes(tmp_path, outcomes, limits=[0.5]))
+    assert study.case_of["CarGoal1-limit0.5"].swept
+    assert figures.limits(study) == []
 
 
 def test_pareto_is_points_with_whiskers(tmp_path: Path) -> None:

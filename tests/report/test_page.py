@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from safecritic.report import data, figures
-from studies import read_cells
+from safecritic.report import data, figures, page
+from studies import read_cells, write_outcomes
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs chromium on the PATH")
@@ -118,3 +118,12 @@ def test_an_error_on_a_page_would_be_seen(tmp_path: Path) -> None:
     page = tmp_path / "broken.html"
     page.write_text("<!doctype html><html><body><script>nothing.here()</script></body></html>")
     assert len(browse(page, tmp_path / "profile")[1]) == 1
+
+
+def test_a_method_that_was_not_begun_does_not_count_as_one_of_few_seeds(tmp_path: Path) -> None:
+    outcomes = {"sc": [(3.0, 1.0, 1.0)] * 5, "usc": [(0.5, 1.0, 1.0)] * 5, "csc": []}
+    assert page._few(data.read(write_outcomes(tmp_path / "none", outcomes))) == ""
+    outcomes["csc"] = [(0.5, 1.0, 1.0)]
+    text = page._few(data.read(write_outcomes(tmp_path / "one", outcomes)))
+    assert text.startswith("Some method has only 1 finished run on some task")
+    assert text.endswith("it is compared with no other there, and never bold.")

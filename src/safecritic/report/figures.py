@@ -48,12 +48,18 @@ def per_task(draw: Callable[[Study, str], Figure]) -> Callable[[Study], list[Fig
 
 
 def limits(study: Study) -> list[Figure]:
-    """Draw reward, success and cost of the deployed policies over the limit, for each task."""
-    return [_limits(study, task) for task in study.tasks]
+    """Draw reward, success and cost of the deployed policies over the limits of each task.
+
+    A task at a single limit has no such figure: there is nothing to follow.
+    """
+    swept = {
+        task: [name for name, case in study.case_of.items() if case.task == task and case.swept]
+        for task in study.tasks
+    }
+    return [_limits(study, task, cases) for task, cases in swept.items() if len(cases) > 1]
 
 
-def _limits(study: Study, task: str) -> Figure:
-    cases = [name for name, case in study.case_of.items() if case.task == task and case.swept]
+def _limits(study: Study, task: str, cases: list[str]) -> Figure:
     place = np.arange(len(cases), dtype=float)
     limit = np.array([study.limit(case) for case in cases])
     names = {

@@ -155,12 +155,12 @@ def _short(study: Study) -> str:
 
 
 def _few(study: Study) -> str:
-    """Return a warning if there are too few seeds, or nothing."""
-    few = min((len(study.of(m, case)) for m in study.methods for case in study.cases), default=0)
+    """Return a warning if methods have too few seeds, or nothing; not begun is another warning."""
+    counts = [len(study.of(m, case)) for m in study.methods for case in study.cases]
+    few = min(filter(None, counts), default=5)
     if few >= 5:
         return ""
-    count = f"only {few}" if few else "no"
-    text = f"Some method has {count} finished run{'s' * (few != 1)} on some task"
+    text = f"Some method has only {few} finished run{'s' * (few != 1)} on some task"
     text += ": intervals over fewer than five seeds are wide and unreliable"
     if any(study.comparable(case)[1] for case in study.cases):
         text += "; it is compared with no other there, and never bold"
