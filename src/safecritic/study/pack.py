@@ -3,7 +3,9 @@
     OUT/study.json      the grid, as in the study
     OUT/runs/NAME/
       config.json, measures.json, resources.json    as in the run, absolute paths cut to names
-      evaluation.json.gz, measures.safetensors.gz   the same, compressed
+      evaluation.json.gz                            the same, compressed
+      measures.safetensors.gz                       what figures show of it: the maps of the first
+                                                    scene, numbers with BITS significant bits
       episodes.csv.gz, updates.csv.gz               the columns that tables are made of; the cells
                                                     of the others are empty
       summary.json      with the checksums of these tables and, as `packed`, of the run's own
@@ -17,6 +19,9 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from safetensors.numpy import save
+
 from safecritic import files
 from safecritic.evaluation import measures
 from safecritic.run.folder import locked, read_config, read_episodes, read_run_bytes
@@ -25,6 +30,7 @@ from safecritic.study import grid, table
 from safecritic.study.grid import Job, StudyError
 from safecritic.study.resources import TIME_COLUMNS, training_seconds
 
+BITS = 11  # of an array's numbers, as in half precision: an error of 1 in 2,048 at most
 KEPT = {"episodes": ("episode", "step", *table.TRAINING), "updates": TIME_COLUMNS}
 
 
@@ -123,10 +129,10 @@ def _contents(run: Path) -> dict[str, bytes]:
     evaluation = files.json_bytes(files.read_json(run / "evaluation.json", EvaluationFile))
     contents[f"evaluation.json{files.PACKED}"] = files.packed(evaluation)
     numbers = files.read_json(run / "measures.json")
-    measures.read_arrays(run)  # checks both files
-    if measures.ARRAYS in numbers:
-        arrays = files.read_bytes(run / "measures.safetensors", measures.MOST_BYTES)
-        contents[f"measures.safetensors{files.PACKED}"] = files.packed(arrays)
+    if arrays := measures.read_arrays(run):  # checks both files
+        blob = save({name: _drawn(name, array) for name, array in arrays.items()})
+        contents[f"measures.safetensors{files.PACKED}"] = files.packed(blob)
+        numbers[measures.ARRAYS] = hashlib.sha256(blob).hexdigest()
     contents["measures.json"] = files.json_bytes(numbers)
     if files.is_there(run / "resources.json"):
         resources = files.read_json(run / "resources.json", Resources)
@@ -145,3 +151,11 @@ def _only(data: bytes, columns: tuple[str, ...]) -> bytes:
         cells = zip(line.split(b","), kept, strict=True)
         rows.append(b",".join(cell if keep else b"" for cell, keep in cells))
     return b"".join(row + b"\r\n" for row in rows)
+
+
+def _drawn(name: str, array: np.ndarray) -> np.ndarray:
+    """Return what a figure can show of an array; one of a measure from outside as it is."""
+    if not name.startswith(("map/", "steps/")):
+        return array
+    part, exponent = np.frexp(array[:1] if name.startswith("map/") else array)
+    return np.ldexp(np.round(np.ldexp(part, BITS)), exponent - BITS).astype(np.float32)
