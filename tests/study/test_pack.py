@@ -1,5 +1,6 @@
 """A packed study: small, the same tables, and a folder in which the study can continue."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -19,8 +20,8 @@ from safecritic.run.folder import read_episodes
 from safecritic.study import grid
 from safecritic.study.driver import Driver
 from safecritic.study.grid import StudyError
-from safecritic.study.pack import pack
-from studies import finish, write_measured_study, write_run, write_study
+from safecritic.study.pack import pack, reuse
+from studies import finish, write_measured_study, write_outcomes, write_run, write_study
 
 RUN = "sc-CarGoal1-seed0"
 
@@ -159,6 +160,55 @@ def test_parts_of_a_study_meet_in_one_folder(tmp_path: Path) -> None:
     row = {run.job.name: run.row for run in data.read(whole).runs}
     again = {run.job.name: run.row for run in data.read(tmp_path / "packed").runs}
     assert repr({name: again[name] for name in row}) == repr(row)
+
+
+def test_runs_that_another_study_has_are_not_run_again(tmp_path: Path) -> None:
+    other = write_measured_study(tmp_path / "other")
+    have = grid.read_folder(other)
+    longer = dataclasses.replace(have[0], steps=have[0].steps + 1)
+    at_limit = dataclasses.replace(have[1], swept=True)  # the same run under another name
+    renamed = dataclasses.replace(have[2], variant="again", retries=9)
+    settings = have[3].settings | {"gamma": 0.5}
+    changed = dataclasses.replace(have[3], settings=settings)
+    jobs = [longer, at_limit, renamed, changed]
+    out = tmp_path / "out"
+    assert reuse(out, jobs, "more.toml", [other]) == [at_limit.name, renamed.name]
+    assert [grid.done(out, job) for job in jobs] == [False, True, True, False]
+    rows = {run.job.name: run.row for run in data.read(other).runs}
+    for run in data.read(out).runs[1:3]:
+        before = rows[dataclasses.replace(run.job, swept=False, variant="").name]
+        same = before | {name: run.row[name] for name in ("run", "method")}
+        assert repr(same) == repr(run.row)
+    assert reuse(out, jobs, "more.toml", [other]) == []
+    with pytest.raises(StudyError, match="is the study itself"):
+        reuse(out, jobs, "more.toml", [out])
+    with pytest.raises(StudyError, match="not a study's folder"):
+        reuse(out, jobs, "more.toml", [tmp_path / "nothing"])
+
+
+def test_a_run_that_has_begun_is_left_to_continue(tmp_path: Path) -> None:
+    other = write_measured_study(tmp_path / "other")
+    job, out = grid.read_folder(other)[0], tmp_path / "out"
+    begun = out / "runs" / job.name
+    begun.mkdir(parents=True)
+    (begun / "episodes.csv").write_bytes(b"")
+    assert reuse(out, [job], "more.toml", [other]) == []
+    assert [path.name for path in begun.iterdir()] == ["episodes.csv"]
+
+
+def test_the_command_takes_runs_from_other_studies(tmp_path: Path, capsys: Any) -> None:
+    outcomes = {"sc": [(0.5, 1.0, 1.0)] * 2}
+    other = write_outcomes(tmp_path / "other", outcomes)
+    path = tmp_path / "more.toml"
+    grid_ = 'methods = ["sc"]\ntasks = ["CarGoal1"]\nlimits = [1]\nseeds = [1]\nsteps = 900\n'
+    path.write_text(f"{grid_}deployment_episodes = 1\n")
+    assert (
+        cli.main(["study", str(path), "--out", str(tmp_path / "out"), "--reuse", str(other)]) == 0
+    )
+    printed = capsys.readouterr().out
+    assert f"1 of them taken from {other}" in printed
+    assert "1 of 1 runs are done" in printed
+    assert (tmp_path / "out" / "runs" / "sc-CarGoal1-limit1-seed1" / "summary.json").is_file()
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

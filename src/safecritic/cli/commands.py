@@ -334,6 +334,7 @@ def study(arguments: list[str]) -> int:
     from safecritic.run.folder import read_json
     from safecritic.run.records import SummaryFile
     from safecritic.study import driver, grid, ray
+    from safecritic.study.pack import reuse
 
     with explained():
         path = grid.find(chosen.file)
@@ -346,6 +347,9 @@ def study(arguments: list[str]) -> int:
         again = f"safecritic study {shlex.quote(str(chosen.file))} --out {shlex.quote(str(out))}"
         if chosen.ray is not None:
             again += f" --ray {shlex.quote(chosen.ray)}"
+        if chosen.reuse:
+            taken = reuse(out, jobs, path.name, chosen.reuse)
+            print(f"{len(taken)} of them taken from {', '.join(map(str, chosen.reuse))}")
         try:
             with table:
                 if chosen.ray is None:

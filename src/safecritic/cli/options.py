@@ -44,6 +44,7 @@ STUDY = arg(metavar="STUDY", help="folder of the study")
 BESIDE = arg(metavar="RUN ...", help="other runs, filmed in the same scenes beside this one")
 FORMAT = arg(help="png is the last frame with the whole trail; mp4 needs imageio-ffmpeg")
 WANDB = optional("PROJECT", "project of Weights & Biases to log to as well; needs wandb")
+REUSE = optional("STUDY ...", "studies whose finished runs are taken where this one has the same")
 RAY = optional("ADDRESS", "run on the Ray cluster there, or `local`; needs ray")
 Flag = Annotated[bool, FlagCreatePairsOff]  # `--x` alone, without `--no-x`
 STATE = arg(
@@ -184,6 +185,7 @@ class Study:
     out: Annotated[Path | None, default("studies/NAME")] = None  # folder of the study
     workers: int = 0  # runs at a time, each on its own core; 0: one per core
     ray: Annotated[str | None, RAY] = None
+    reuse: Annotated[tuple[Path, ...], REUSE] = ()
 
 
 @dataclass

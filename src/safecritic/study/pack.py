@@ -12,10 +12,13 @@
 
 A packed study is a study's folder: it gives the same tables, and running the study there keeps the
 packed runs and runs the others. What it cannot do without checkpoints is load a policy.
+
+`reuse` packs single runs: those that a study would only repeat, from studies that have them.
 """
 
 import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +34,10 @@ from safecritic.study.grid import Job, StudyError
 from safecritic.study.resources import TIME_COLUMNS, training_seconds
 
 BITS = 11  # of an array's numbers, as in half precision: an error of 1 in 2,048 at most
+SAME = (  # what a run's numbers come from
+    *("method", "task", "seed", "steps", "train_episodes", "deployment_episodes"),
+    *("settings", "declared"),
+)
 KEPT = {"episodes": ("episode", "step", *table.TRAINING), "updates": TIME_COLUMNS}
 
 
@@ -57,6 +64,35 @@ def pack(study: Path, out: Path) -> Packed:
         table.write_tables(table.read(out))
     done = [job for job in all_jobs if grid.done(out, job)]
     return Packed(len(all_jobs), len(done), len(new), sum(_size(_run(out, job)) for job in done))
+
+
+def reuse(out: Path, jobs: list[Job], source: str, studies: Iterable[Path]) -> list[str]:
+    """Pack into a study those of its runs that other studies have finished; return their names.
+
+    The same run has the same method, task, seed, budget and settings, and what is declared about
+    its environment; its name may differ. Runs that have begun in `out` are left to continue.
+    """
+    others = [(study, job) for study in studies for job in _others(out, study)]
+    grid.open_folder(out, jobs, source)
+    taken = []
+    with locked(out):
+        for job in jobs:
+            target = files.require_folder(_run(out, job))
+            if grid.done(out, job) or files.is_there(target / "episodes.csv"):
+                continue
+            for study, other in others:
+                same = all(getattr(job, name) == getattr(other, name) for name in SAME)
+                if same and grid.done(study, other):
+                    pack_run(_run(study, other), target)
+                    taken.append(job.name)
+                    break
+    return taken
+
+
+def _others(out: Path, study: Path) -> list[Job]:
+    if out.resolve() == study.resolve():
+        raise StudyError(f"{study} is the study itself: its finished runs are kept (--reuse)")
+    return grid.read_folder(study)
 
 
 def _run(out: Path, job: Job) -> Path:
