@@ -11,6 +11,8 @@ import pytest
 from helpers.commands import PATIENCE
 from safecritic import cli
 from safecritic.run.folder import read_config
+from safecritic.study import grid
+from safecritic.study.driver import Driver
 from studies import FILE, command, finish, numbers, wait_for_a_run, workers_of, write_file
 
 
@@ -90,3 +92,24 @@ def test_a_study_with_limits_is_run_resumed_and_evaluated(
     assert "rcpo on KeptPoint-v0" in capsys.readouterr().out
     assert cli.main(["report", str(out)]) == 0
     assert (out / "report" / "figures" / "limits-KeptPoint-v0.png").is_file()
+
+
+def test_the_time_left_is_that_of_runs_alike(tmp_path: Path) -> None:
+    tasks = ["CarGoal1", "FetchReach"]
+    jobs = grid.jobs_of(
+        {"methods": ["ddpg", "sc"], "tasks": tasks, "seeds": [0, 1], "steps": 1_000}
+    )
+    driver = Driver(tmp_path, jobs, 2)
+    assert driver.left() is None
+
+    def end(at: int, seconds: float) -> None:
+        one = driver.all[at]
+        assert one.job.seed == 0
+        one.state, one.seconds, one.about = "done", seconds, {"step": 1_000}
+
+    end(0, 10.0)  # DDPG on CarGoal1
+    assert driver.left() == pytest.approx(7 * 10.0 / 2)
+    end(2, 100.0)  # and on FetchReach: one more of each, and SC like their mean
+    assert driver.left() == pytest.approx((10.0 + 100.0 + 4 * 55.0) / 2)
+    end(1, 20.0)  # SC on CarGoal1, so also on FetchReach
+    assert driver.left() == pytest.approx((10.0 + 100.0 + 3 * 20.0) / 2)

@@ -140,19 +140,23 @@ class Driver:
         return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
     def left(self) -> float | None:
-        """Return the seconds left, from the rates so far; None if nothing is known yet."""
-        rates: dict[str, list[float]] = {}
+        """Return the seconds left, from the rates so far; None if nothing is known yet.
+
+        A run is taken to need as long a step as those of its method on its task, or else of its
+        method, or else of all.
+        """
+        step_times: dict[tuple[str, ...], list[float]] = {}
         for one in self.all:
             if one.rate and one.state != "failed":
-                rates.setdefault(one.job.method, []).append(one.rate)
-        known = [rate for method_rates in rates.values() for rate in method_rates]
-        if not known:
+                for key in _alike(one.job):
+                    step_times.setdefault(key, []).append(1 / one.rate)
+        if not step_times:
             return None
         total = 0.0
         for one in self.all:
             if one.state in ("waiting", *ACTIVE):
-                likely = rates.get(one.job.method, known)
-                total += max(one.job.steps - one.step, 0) / (sum(likely) / len(likely))
+                likely = next(step_times[key] for key in _alike(one.job) if key in step_times)
+                total += max(one.job.steps - one.step, 0) * sum(likely) / len(likely)
         return total / self.workers
 
     def stop(self) -> None:
@@ -161,6 +165,11 @@ class Driver:
             process.send_signal(signal.SIGINT)
         for _, process in self.running.values():
             process.wait()
+
+
+def _alike(job: Job) -> tuple[tuple[str, ...], ...]:
+    """Return the groups of runs that tell how long a run will take, the most alike first."""
+    return (job.label, job.task), (job.label,), ()
 
 
 def as_many_as_fit(jobs: list[Job]) -> int:
