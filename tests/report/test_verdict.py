@@ -36,6 +36,18 @@ def test_the_highest_success_within_the_limit_is_taken(tmp_path: Path) -> None:
     )
 
 
+def test_no_cost_is_paid_for_less_than_a_hundredth(tmp_path: Path) -> None:
+    def sure(cost: float, reward: float) -> list[Outcome]:
+        return [(cost, 1.0, reward)] * 5
+
+    one = judge(tmp_path / "near", ddpg=sure(0.9, 6.0), usc=sure(0.2, 5.95))
+    assert one.method == "usc"
+    assert one.text.endswith("; DDPG does as well at more cost.")
+    far = judge(tmp_path / "far", ddpg=sure(0.9, 6.0), usc=sure(0.2, 5.93))
+    assert far.method == "ddpg"
+    assert far.text.endswith("; no other method that keeps the limit does as well.")
+
+
 def test_with_equal_success_reward_decides_and_equals_are_named(tmp_path: Path) -> None:
     one = judge(
         tmp_path,

@@ -2,10 +2,11 @@
 
 A method keeps the limit if its deployed policies do, on average and in more than half of its seeds.
 Among those that keep it the highest success counts first, then the highest reward, and of methods
-that cannot be told apart in either from the best, the one of least cost is taken. Two methods are
-told apart by a permutation test over seeds (`statistics.told_apart`); with fewer than four seeds of
-each no result could be, so a hundredth is no difference, and the sentence says that they are few.
-Where some methods have enough seeds, those that have not are named and left out.
+that do as well in both as the best, the one of least cost is taken. As well is a mean at most a
+hundredth lower, which nobody would pay cost for, or one that cannot be told apart by a permutation
+test over seeds (`statistics.told_apart`). With fewer than four seeds of each no result could be, so
+the hundredth alone counts, and the sentence says that they are few. Where some methods have enough
+seeds, those that have not are named and left out.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from safecritic.report.data import Study, listed, steps_text, title
 from safecritic.study.grid import limit_text
 from safecritic.study.table import ROUNDING
 
-NEAR = 0.01  # of the highest mean: no difference that few seeds could show
+NEAR = 0.01  # of the highest mean: too little to decide by
 SUCCESS, REWARD, COST = "deployed_success", "deployed_reward", "deployed_cost"
 
 
@@ -58,7 +59,7 @@ def verdict(study: Study, case: str) -> Verdict:
     if not kept:
         tail = [f"{seeds} to be sure of it"] * few + rest
         return Verdict(case, about, "; ".join([_none(study, case, run), *tail]) + ".", "none")
-    similar = _near if few else _equal
+    similar = _near if few else _as_well
     equal = similar(study, case, similar(study, case, kept, SUCCESS), REWARD)
     chosen = max(equal, key=lambda method: _score(study, case, method))
     alone = len(run) == 1
@@ -124,13 +125,20 @@ def _score(study: Study, case: str, method: str) -> tuple[float, ...]:
 
 
 def _near(study: Study, case: str, methods: list[str], column: str) -> list[str]:
-    """Return the methods whose mean is near the highest: what few seeds can say at most."""
+    """Return the methods whose mean is near the highest."""
     means = {method: study.summary(method, case, column).mean for method in methods}
     known = {method: mean for method, mean in means.items() if not np.isnan(mean)}
     if not known:
         return methods
     best = max(known.values())
     return [method for method, mean in known.items() if mean >= best - NEAR * abs(best)]
+
+
+def _as_well(study: Study, case: str, methods: list[str], column: str) -> list[str]:
+    """Return the methods whose mean is near the highest or cannot be told apart from it."""
+    near = _near(study, case, methods, column)
+    equal = _equal(study, case, methods, column)
+    return [method for method in methods if method in near or method in equal]
 
 
 def _equal(
