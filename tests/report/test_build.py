@@ -64,8 +64,29 @@ def test_a_packed_study_has_the_same_page(finished: Path, tmp_path: Path) -> Non
 
 
 def undated(path: Path) -> str:
-    """Return a file's text without the minute in which it was made."""
-    return re.sub(r"Page made on [-\d]+ [:\d]+ UTC", "", path.read_text(encoding="utf-8"))
+    """Return a file's text without the minute in which it was made, and the data of figures.
+
+    Those of a packed study are rounded (`tests/study/test_pack.py`).
+    """
+    text = re.sub(r"Page made on [-\d]+ [:\d]+ UTC", "", path.read_text(encoding="utf-8"))
+    return re.sub(r'(<script type="application/json" id="figures">).*?(</script>)', r"\1\2", text)
+
+
+def test_the_page_alone_links_to_no_file(tmp_path: Path, capsys: Any) -> None:
+    study = write_outcomes(tmp_path / "study", {"sc": [(0.5, 1.0, 1.0)], "usc": [(0.5, 1.0, 1.0)]})
+    page = tmp_path / "sent" / "page.html"
+    assert cli.main(["report", str(study), "--page", str(page)]) == 0
+    assert f"{page}: open it in a browser, or send it" in capsys.readouterr().out
+    assert os.listdir(page.parent) == ["page.html"]
+    assert not (study / "report").exists()
+    text = page.read_text(encoding="utf-8")
+    assert '<ul class="verdict">' in text
+    assert "sc-CarGoal1-seed0" in text
+    targets = re.findall(r'href="([^"]*)"', text[: text.index("<footer>")])
+    assert targets
+    assert all(target.startswith("#") or target == "data:," for target in targets), targets
+    assert cli.main(["report", str(study), "--page", str(page), "--out", str(tmp_path)]) == 2
+    assert "either a folder (--out) or a file" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -390,8 +390,16 @@ def pack(arguments: list[str]) -> int:
 def report(arguments: list[str]) -> int:
     """Build a page of tables and figures of a study."""
     chosen = options.parse(options.Report, "report", arguments)
-    from safecritic.report.build import build
+    from safecritic.report.build import build, build_page
 
+    if chosen.page is not None:
+        with explained():
+            if chosen.out is not None:
+                raise UsageError("give either a folder (--out) or a file for the page (--page)")
+            build_page(chosen.study, chosen.page)
+        size = f"{chosen.page.stat().st_size / 1e6:.1f} MB"
+        print(f"{chosen.page}: open it in a browser, or send it: it is whole ({size})")
+        return 0
     with explained(), printing.progress("figures") as advance:
         page = build(chosen.study, chosen.out, advance)
     print(f"{page}: open it in a browser; tables and figures are beside it")

@@ -40,6 +40,7 @@ FILE = arg(
     help="TOML file, or one that is shipped: quick.toml, tasks.toml, limits.toml, "
     "ablations.toml, printed.toml, paper.toml",
 )
+PAGE = optional("FILE.html", "write the page alone there, to send or publish: it links to no file")
 STUDY = arg(metavar="STUDY", help="folder of the study")
 BESIDE = arg(metavar="RUN ...", help="other runs, filmed in the same scenes beside this one")
 FORMAT = arg(help="png is the last frame with the whole trail; mp4 needs imageio-ffmpeg")
@@ -204,6 +205,7 @@ class Pack:
 class Report:
     study: Annotated[Path, Positional, STUDY]
     out: Annotated[Path | None, default("STUDY/report")] = None  # folder of the report
+    page: Annotated[Path | None, PAGE] = None
 
 
 # Parsing

@@ -44,8 +44,10 @@ PAPER = (
 )
 
 
-def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) -> None:
-    """Write the page."""
+def write(
+    study: Study, tables: list[Table], figures: list[Figure], path: Path, files: bool = True
+) -> None:
+    """Write the page; with `files`, tables and figures are beside it as files and linked."""
     drawn = {_id(figure): plotly(figure) for figure in figures}
     # no sign in it may end the script or open another
     data = json.dumps(drawn, separators=(",", ":"), allow_nan=False)
@@ -59,7 +61,7 @@ def write(study: Study, tables: list[Table], figures: list[Figure], path: Path) 
     )
     hint = 'placeholder="find a run: usc seed3" aria-label="find a run"'
     search = f'<input id="search" type="search" {hint}>'
-    body = "\n".join(_section(name, tables, figures, drawn) for name in names)
+    body = "\n".join(_section(name, tables, figures, drawn, files) for name in names)
     content = f"""<!doctype html>
 <html lang="en">
 <head>
@@ -191,18 +193,20 @@ def _verdicts(study: Study) -> str:
 </details>"""
 
 
-def _section(name: str, tables: list[Table], figures: list[Figure], drawn: dict[str, Any]) -> str:
+def _section(
+    name: str, tables: list[Table], figures: list[Figure], drawn: dict[str, Any], files: bool
+) -> str:
     parts = [f'<h2 id="{_slug(name)}">{html.escape(name)}</h2>']
     if introduction := INTRODUCTIONS.get(name):
         parts.append(f"<p>{html.escape(introduction)}</p>")
-    parts += [_table(table) for table in tables if table.section == name]
+    parts += [_table(table, files) for table in tables if table.section == name]
     for figure in figures:
         if figure.section == name:
-            parts.append(_figure(figure, drawn[_id(figure)]["layout"]["height"]))
+            parts.append(_figure(figure, drawn[_id(figure)]["layout"]["height"], files))
     return "\n".join(parts)
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, files: bool) -> str:
     head = "".join(
         f'<th class="{"word" + " fixed" * (x in FIXED)}">{html.escape(x)}</th>'
         if x in WORDS
@@ -228,7 +232,7 @@ def _table(table: Table) -> str:
             kind = html.escape(" ".join(filter(None, kinds)))
             cells.append(f'<td class="{kind}">{text}</td>' if kind else f"<td>{text}</td>")
         lines.append(f"<tr{' class=first' * first}>{''.join(cells)}</tr>")
-    files = _files(table.name, "tables", ("csv", "tex"))
+    beside = _files(table.name, "tables", ("csv", "tex")) if files else ""
     rows = "\n".join(lines)
     whole = f"""<div class="scroll"><table id="table-{html.escape(table.name)}">
 <thead><tr>{head}</tr></thead>
@@ -239,16 +243,16 @@ def _table(table: Table) -> str:
         whole = f"<details><summary>{len(table.rows)} rows</summary>\n{whole}\n</details>"
     warning = f"{_warning(table.warning)}\n" if table.warning else ""
     return f"""<h3>{html.escape(table.title)}</h3>
-<p class="caption">{html.escape(table.caption)} {files}</p>
+<p class="caption">{html.escape(table.caption)} {beside}</p>
 {warning}{whole}"""
 
 
-def _figure(figure: Figure, height: int) -> str:
-    files = _files(figure.name, "figures", ("png", "pdf"))
+def _figure(figure: Figure, height: int, files: bool) -> str:
+    beside = _files(figure.name, "figures", ("png", "pdf")) if files else ""
     style = f"min-height:{height}px;max-width:{widest(figure)}px"
     return f"""<figure>
 <h3>{html.escape(figure.title)}</h3>
-<p class="caption">{html.escape(figure.caption)} {files}</p>
+<p class="caption">{html.escape(figure.caption)} {beside}</p>
 <div class="plot" id="{_id(figure)}" style="{style}"></div>
 </figure>"""
 
