@@ -154,12 +154,11 @@ TABLES = {
     "improvement": lambda: reported_table(tables.improvement_table),
     "calibration": lambda: reported_table(tables.calibration_table, "within limit"),
     "binding": lambda: filled_table("limits"),
-    "others": lambda: filled_table("others"),
     "better": lambda: reported_table(tables.improvement_table, "steps", of="limits"),
 }
 PAGES = {  # the tables of each
     README: {"methods", "tasks", "summary"},
-    RESULTS: {"results", "others", "hours", "solved"},
+    RESULTS: {"results", "hours", "solved"},
     PAPER: {
         *("training", "maps", "realised", "deployment"),
         *("success", "improvement", "calibration"),

@@ -1,5 +1,7 @@
 """Tables that follow from the code or from the committed runs say what these say."""
 
+import dataclasses
+import html
 import importlib.util
 import re
 from pathlib import Path
@@ -8,6 +10,9 @@ from typing import Any
 import pytest
 
 from safecritic import methods
+from safecritic.report import page as report_page
+from safecritic.report import tables as report_tables
+from safecritic.report.verdict import verdicts
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,6 +33,16 @@ def test_pages_are_up_to_date(tables: Any) -> None:
         text = page.read_text(encoding="utf-8")
         assert {match[2] for match in tables.MARKED.finditer(text)} == names
         assert text == tables.updated(text), f"write {page.name} again: python docs/tables.py"
+
+
+def test_the_published_report_has_the_tables_of_the_committed_runs(tables: Any) -> None:
+    text = (ROOT / "docs" / "results" / "report.html").read_text(encoding="utf-8")
+    study = tables.study()
+    for table in report_tables.all_tables(study, ROOT):
+        shown = report_page._table(dataclasses.replace(table, links={}), files=False)
+        assert shown in text, f"{table.name}: safecritic report results/tasks --page"
+    for one in verdicts(study):
+        assert html.escape(one.text) in text, one.case
 
 
 def test_every_method_has_its_row_and_its_page(tables: Any) -> None:

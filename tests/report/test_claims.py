@@ -115,3 +115,11 @@ def test_what_was_not_run_is_left_out(tmp_path: Path) -> None:
     assert claims.tests_table(swept, tmp_path).empty
     short = study_of(tmp_path / "two", ddpg=costs(9.0, 9.1))
     assert "fewer steps" in claims.claims_table(short, tmp_path).warning
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(-0.004, "+0%"), (0.5, "+50%"), (149.0, "150 times"), (6.6e7, "over 1,000 times")],
+)
+def test_how_a_change_is_written(value: float, text: str) -> None:
+    assert claims._percent(value) == text

@@ -86,6 +86,14 @@ def test_no_method_keeps_the_limit(tmp_path: Path) -> None:
     )
 
 
+def test_steps_are_named_where_methods_differ_in_them(tmp_path: Path) -> None:
+    outcomes = {"sc": runs(0.2, 1.0, 2.0), "usc": runs(0.2, 1.0, 3.0)}
+    study = write_outcomes(tmp_path, outcomes, method={"sc": {"steps": 800}})
+    one = verdict(data.read(study), "CarGoal1")
+    assert one.about == "CarGoal1, limit 1, 800 to 900 steps"
+    assert one.text.startswith("take USC after 900 steps: success 100")
+
+
 def test_too_few_seeds(tmp_path: Path) -> None:
     one = judge(tmp_path, sc=runs(0.2, 0.2, 9.0, n=3), usc=runs(0.2, 0.9, 2.0, n=3))
     assert (one.method, one.kind) == ("usc", "ahead")  # by success, as far as can be seen

@@ -222,7 +222,10 @@ def _change(ours: np.ndarray, theirs: np.ndarray) -> Interval:
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:+z.0f}%" if abs(value) < 99.95 else f"{value + 1:.0f} times"
+    if abs(value) < 99.95:
+        return f"{100 * value:+z.0f}%"
+    # beside a mean of nearly 0 the number says no more
+    return f"{value + 1:.0f} times" if abs(value) < 999 else "over 1,000 times"
 
 
 def _change_text(change: Interval) -> str:

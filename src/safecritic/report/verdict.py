@@ -86,6 +86,8 @@ def verdict(study: Study, case: str) -> Verdict:
     tail += rest
     head = f"{title(chosen)} is ahead" if few else f"take {title(chosen)}"
     head = f"{title(chosen)} keeps the limit" if alone else head
+    if min(steps) < max(steps):
+        head += f" after {steps_text(*study.steps(chosen, case))} steps"
     text = "; ".join([f"{head}: {_numbers(study, case, chosen)}", *tail]) + "."
     return Verdict(case, about, text, "ahead" if few else "take", chosen)
 
