@@ -119,7 +119,13 @@ def test_what_was_not_run_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(-0.004, "+0%"), (0.5, "+50%"), (149.0, "150 times"), (6.6e7, "over 1,000 times")],
+    [
+        (-0.004, "+0%"),
+        (0.5, "+50%"),
+        (149.0, "150 times"),
+        (6.6e7, ">1000 times"),
+        (-2e3, "<-1000 times"),
+    ],
 )
 def test_how_a_change_is_written(value: float, text: str) -> None:
     assert claims._percent(value) == text

@@ -224,8 +224,9 @@ def _change(ours: np.ndarray, theirs: np.ndarray) -> Interval:
 def _percent(value: float) -> str:
     if abs(value) < 99.95:
         return f"{100 * value:+z.0f}%"
-    # beside a mean of nearly 0 the number says no more
-    return f"{value + 1:.0f} times" if abs(value) < 999 else "over 1,000 times"
+    if abs(value) < 999:
+        return f"{value + 1:.0f} times"
+    return ">1000 times" if value > 0 else "<-1000 times"  # of a mean of nearly 0: no more is known
 
 
 def _change_text(change: Interval) -> str:

@@ -45,7 +45,7 @@ LABELS = ("run", "method", "task", "limit", "seed", "steps")  # the columns that
 NONE = "–"  # a cell without a number
 ROUNDING = 1e-6  # five costs of 0.2 are a little more than 1
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a formula may begin in some spreadsheet
-_CHANGE = r"(?:[+-]\d+%|-?\d+ times)"
+_CHANGE = r"(?:[+-]\d+%|[<>]?-?\d+ times)"
 _NUMBERS = re.compile(
     r"-?[\d.,]+( ± [\d.,]+)?( \[-?[\d.]+, -?[\d.]+\])?"
     rf"|{_CHANGE}( \[{_CHANGE}, {_CHANGE}\])?"
