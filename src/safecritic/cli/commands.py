@@ -334,7 +334,6 @@ def study(arguments: list[str]) -> int:
     from safecritic.run.folder import read_json
     from safecritic.run.records import SummaryFile
     from safecritic.study import driver, grid, ray
-    from safecritic.study.pack import reuse
 
     with explained():
         path = grid.find(chosen.file)
@@ -348,6 +347,8 @@ def study(arguments: list[str]) -> int:
         if chosen.ray is not None:
             again += f" --ray {shlex.quote(chosen.ray)}"
         if chosen.reuse:
+            from safecritic.study.pack import reuse
+
             taken = reuse(out, jobs, path.name, chosen.reuse)
             print(f"{len(taken)} of them taken from {', '.join(map(str, chosen.reuse))}")
         try:

@@ -1,6 +1,5 @@
 """From a study's folder to its report: the page, and every table and figure as files beside it."""
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +38,5 @@ def build_page(study: Path, path: Path) -> None:
     """Write the page of a study alone, to be sent or published: it links to no file."""
     content = data.read(study)
     all_tables = tables.all_tables(content, path.parent)
-    unlinked = [dataclasses.replace(table, links={}) for table in all_tables]
     make_folder(path.parent)
-    page.write(content, unlinked, figures.all_figures(content), path, files=False)
+    page.write(content, all_tables, figures.all_figures(content), path, files=False)

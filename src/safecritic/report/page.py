@@ -47,7 +47,7 @@ PAPER = (
 def write(
     study: Study, tables: list[Table], figures: list[Figure], path: Path, files: bool = True
 ) -> None:
-    """Write the page; with `files`, tables and figures are beside it as files and linked."""
+    """Write the page; with `files`, it links to those beside it and to the folders of runs."""
     drawn = {_id(figure): plotly(figure) for figure in figures}
     # no sign in it may end the script or open another
     data = json.dumps(drawn, separators=(",", ":"), allow_nan=False)
@@ -227,7 +227,7 @@ def _table(table: Table, files: bool) -> str:
             kinds.append("paper" if table.header[at].endswith(", paper") else "")
             kinds.append("differs" if table.header[at] == DIFFERS else "")
             text = html.escape(cell)
-            if (number, at) in table.links:
+            if files and (number, at) in table.links:
                 text = f'<a href="{html.escape(table.links[number, at])}">{text}</a>'
             kind = html.escape(" ".join(filter(None, kinds)))
             cells.append(f'<td class="{kind}">{text}</td>' if kind else f"<td>{text}</td>")
