@@ -7,12 +7,15 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from probes import SMALL, KeptPoint
 from safecritic import CSC, USC
 from safecritic.fast.compilation import compiler_options
 from safecritic.run.callbacks import BaseCallback
+from safecritic.study import table as study_table
+from studies import write_outcomes
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -123,3 +126,22 @@ def test_a_task_is_solved_by_the_first_good_window(monkeypatch, has_goal):
         *("2 of 3", "900", "2.0"),
         "900, –, 700",
     )
+
+
+def test_a_part_is_compared_with_the_whole_of_the_same_seed(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    parts = importlib.import_module("parts")
+    outcomes = {  # cost, success, reward of each seed
+        "usc": [(1.0, 1.0, 6.0), (9.0, 0.5, 5.0), (5.0, 1.0, 6.0)],
+        "sc": [(3.0, 1.0, 6.5), (11.1, 0.5, 4.5), (6.9, 1.0, 6.0)],
+    }
+    study = write_outcomes(tmp_path / "study", outcomes)
+    (row,) = parts.rows_of(study_table.read(study))
+    cells = dict(zip(parts.HEADER, row, strict=True))
+    assert (cells["method"], cells["seeds"]) == ("sc", "3")
+    assert cells["success %"] == "0"
+    assert cells["cost"] == "**+2.00 [+1.75, +2.25]**"  # 2, 2.1, 1.9: t(2) 4.303 x 0.1 / sqrt(3)
+    assert cells["reward"] == "+0.00 [-1.24, +1.24]"
+    (only,) = parts.rows_of(study_table.read(study), whole="sc")
+    assert only[parts.HEADER.index("cost")].startswith("**-2.00")
+    assert parts.difference(np.array([-0.001]), 2) == "+0.00"

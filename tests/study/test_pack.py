@@ -207,6 +207,7 @@ def test_the_command_takes_runs_from_other_studies(tmp_path: Path, capsys: Any) 
     )
     printed = capsys.readouterr().out
     assert f"1 of them taken from {other}" in printed
+    assert "1 of 1 runs are done already" in printed
     assert "1 of 1 runs are done" in printed
     assert (tmp_path / "out" / "runs" / "sc-CarGoal1-limit1-seed1" / "summary.json").is_file()
 
