@@ -1,12 +1,11 @@
-"""What each part of a method is worth: a study's other methods minus the whole one, by seed.
+"""What each part of a method is worth: a study's other methods minus the whole one.
 
     python benchmarks/parts.py results/ablations
 
-Runs of one seed begin with the same networks and are deployed in the same scenes, so each is
-compared with its like: the mean of the differences, with its 95% interval over the seeds
-(Student's t), in bold where that leaves out 0. Success, reward and cost are deployed; cost over
-training is the mean over all training episodes, late cost over the last 100; AUC says how well Q_C
-ranks what will cost.
+Differences of the means over seeds with their 95% intervals (Welch's t), in bold where that leaves
+out 0. Runs of one seed are not paired: what two methods make of it is hardly correlated. Success,
+reward and cost are deployed; cost over training is the mean over all training episodes, late cost
+over the last 100; AUC says how well Q_C ranks what will cost.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
-from safecritic.evaluation.statistics import interval_of_mean
+from safecritic.evaluation.statistics import mean_and_error
 from safecritic.study import table as tables
 
 COLUMNS = {
@@ -30,34 +30,44 @@ COLUMNS = {
 HEADER = ("task", "limit", "method", "seeds", *COLUMNS)
 
 
-def difference(values: np.ndarray, digits: int) -> str:
-    """Mean and 95% interval of differences, in bold where the interval leaves out 0."""
-    mean, low, high = interval_of_mean(values)
-    if np.isnan(mean):
+def difference(own: np.ndarray, whole: np.ndarray, digits: int) -> str:
+    """Difference of the means and its 95% interval, in bold where the interval leaves out 0."""
+    (mean, error), (base, rest) = mean_and_error(own), mean_and_error(whole)
+    if np.isnan(mean - base):
         return ""
-    if not np.any(values):
-        return "0"
-    texts = [f"{round(x, digits) + 0.0:+.{digits}f}" for x in (mean, low, high)]
-    if np.isnan(low):
+    numbers = [mean - base]
+    if not np.isnan(error + rest):
+        half = 0.0
+        if error + rest > 0:
+            shares = error**4 / (known(own) - 1) + rest**4 / (known(whole) - 1)
+            freedom = (error**2 + rest**2) ** 2 / shares  # Welch and Satterthwaite's
+            half = float(stats.t.ppf(0.975, freedom)) * float(np.hypot(error, rest))
+        numbers += [mean - base - half, mean - base + half]
+    texts = [f"{round(x, digits) + 0.0:+.{digits}f}" for x in numbers]
+    if len(texts) == 1:
         return texts[0]
     text = f"{texts[0]} [{texts[1]}, {texts[2]}]"
-    return f"**{text}**" if low > 0 or high < 0 else text
+    return f"**{text}**" if numbers[1] > 0 or numbers[2] < 0 else text
+
+
+def known(values: np.ndarray) -> int:
+    """How many of them are numbers."""
+    return int(np.sum(~np.isnan(values)))
 
 
 def rows_of(table: tables.StudyTable, whole: str = "usc") -> list[list[str]]:
     """Return the cells of the table: every method but the whole one, on every task."""
     rows = []
     for case, (task, *_) in table.case_of.items():
-        base = {run.job.seed: run.row for run in table.of(whole, case)}
+        base = [run.row for run in table.of(whole, case)]
         for method in table.methods:
-            own = {run.job.seed: run.row for run in table.of(method, case)}
-            seeds = sorted(set(own) & set(base))
-            if method == whole or not seeds:
+            own = [run.row for run in table.of(method, case)]
+            if method == whole or not own or not base:
                 continue
-            row = [task, f"{table.limit(case, method):g}", method, str(len(seeds))]
+            row = [task, f"{table.limit(case, method):g}", method, f"{len(own)}, {len(base)}"]
             for name, scale, digits in COLUMNS.values():
-                found = np.array([own[seed][name] - base[seed][name] for seed in seeds])
-                row.append(difference(scale * found, digits))
+                values = (scale * np.array([run[name] for run in runs]) for runs in (own, base))
+                row.append(difference(*values, digits))
             rows.append(row)
     return rows
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from probes import SMALL, KeptPoint
 from safecritic import CSC, USC
@@ -128,20 +129,25 @@ def test_a_task_is_solved_by_the_first_good_window(monkeypatch, has_goal):
     )
 
 
-def test_a_part_is_compared_with_the_whole_of_the_same_seed(monkeypatch, tmp_path):
+def test_a_part_is_worth_what_the_whole_does_better_than_the_rest(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(BENCHMARKS)
     parts = importlib.import_module("parts")
     outcomes = {  # cost, success, reward of each seed
-        "usc": [(1.0, 1.0, 6.0), (9.0, 0.5, 5.0), (5.0, 1.0, 6.0)],
-        "sc": [(3.0, 1.0, 6.5), (11.1, 0.5, 4.5), (6.9, 1.0, 6.0)],
+        "usc": [(1.0, 1.0, 6.0), (1.4, 1.0, 5.0), (1.2, 1.0, 6.0)],
+        "sc": [(3.0, 1.0, 6.5), (3.4, 1.0, 4.5), (3.2, 1.0, 6.0)],
+        "csc": [(3.0, 1.0, 6.5)],
     }
-    study = write_outcomes(tmp_path / "study", outcomes)
-    (row,) = parts.rows_of(study_table.read(study))
-    cells = dict(zip(parts.HEADER, row, strict=True))
-    assert (cells["method"], cells["seeds"]) == ("sc", "3")
-    assert cells["success %"] == "0"
-    assert cells["cost"] == "**+2.00 [+1.75, +2.25]**"  # 2, 2.1, 1.9: t(2) 4.303 x 0.1 / sqrt(3)
-    assert cells["reward"] == "+0.00 [-1.24, +1.24]"
-    (only,) = parts.rows_of(study_table.read(study), whole="sc")
-    assert only[parts.HEADER.index("cost")].startswith("**-2.00")
-    assert parts.difference(np.array([-0.001]), 2) == "+0.00"
+    study = study_table.read(write_outcomes(tmp_path / "study", outcomes))
+    first, second = (dict(zip(parts.HEADER, row, strict=True)) for row in parts.rows_of(study))
+    assert (first["method"], first["seeds"]) == ("sc", "3, 3")
+    assert first["success %"] == "+0.0 [+0.0, +0.0]"
+    assert first["cost"] == "**+2.00 [+1.55, +2.45]**"  # t(4) = 2.776, times 0.2 sqrt(2 / 3)
+    assert not first["reward"].startswith("**")
+    assert (second["seeds"], second["cost"]) == ("1, 3", "+1.80")
+    backwards = parts.rows_of(study, whole="sc")
+    assert backwards[-1][parts.HEADER.index("cost")] == "**-2.00 [-2.45, -1.55]**"
+    assert parts.difference(np.array([-0.001]), np.zeros(1), 2) == "+0.00"
+    own, whole = np.array([1.0, 4.0, 2.0, math.nan]), np.array([2.0, 2.5, 2.25, 2.6, 2.4])
+    same = stats.ttest_ind(own[:3], whole, equal_var=False).confidence_interval()
+    text = parts.difference(own, whole, 3)
+    assert text == f"{own[:3].mean() - whole.mean():+.3f} [{same.low:+.3f}, {same.high:+.3f}]"
