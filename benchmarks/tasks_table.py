@@ -6,8 +6,9 @@
 
 Success, reward and cost are deployed: means over fresh episodes and then over seeds, with half the
 width of the 95% interval over the seeds. "of DDPG's" is the reward beside that of DDPG; "within"
-counts the seeds whose mean deployed cost is at most the limit; cost over training is the mean over
-all training episodes, exploration included.
+counts the seeds whose mean deployed cost is at most the limit, of all that were finished or that
+diverged (a second table lists these); cost over training is the mean over all training episodes,
+exploration included.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from safecritic.study import table as tables
 
 HEADER = ("task", "limit", "steps", "method", "success %", "reward", "of DDPG's", "cost", "within")
 HEADER += ("cost over training", "AUC", "Q_C / realised", "minutes")
+DIVERGED = ("task", "limit", "method", "seed", "diverged")
 
 
 def interval(values: np.ndarray, digits: int, scale: float = 1.0) -> str:
@@ -40,17 +42,18 @@ def rows_of(table: tables.StudyTable) -> list[list[str]]:
         best = np.mean([run.row["deployed_reward"] for run in peers]) if peers else np.nan
         for method in table.methods:
             runs = table.of(method, case)
-            if not runs:
+            if not runs and not table.diverged(method, case):
                 continue
 
             def column(name: str, runs: list[tables.Run] = runs) -> np.ndarray:
                 return np.array([run.row[name] for run in runs])
 
-            share = column("deployed_reward").mean() / best
+            share = column("deployed_reward").mean() / best if runs else np.nan
             kept, number = table.within(method, case)
+            steps = (runs or table.diverged(method, case))[0].job.steps
             rows.append(
                 [
-                    *(task, f"{table.limit(case, method):g}", f"{runs[0].job.steps:,}", method),
+                    *(task, f"{table.limit(case, method):g}", f"{steps:,}", method),
                     interval(column("deployed_success"), 1, 100.0),
                     interval(column("deployed_reward"), 2),
                     f"{share:.0%}" if method != "ddpg" and np.isfinite(share) else "",
@@ -65,14 +68,35 @@ def rows_of(table: tables.StudyTable) -> list[list[str]]:
     return rows
 
 
+def diverged_rows(table: tables.StudyTable) -> list[list[str]]:
+    """Return the runs that diverged, each with what was not finite and when."""
+    return [
+        [
+            *(run.task, f"{run.limit:g}", run.method, str(run.job.seed)),
+            run.failure.text if run.failure else "",
+        ]
+        for case in table.cases
+        for method in table.methods
+        for run in table.diverged(method, case)
+    ]
+
+
+def show(header: tuple[str, ...], rows: list[list[str]]) -> None:
+    """Print a table in Markdown."""
+    print("| " + " | ".join(header) + " |")
+    print("|---" * len(header) + "|")
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", type=Path, help="folder of the study")
-    rows = rows_of(tables.read(parser.parse_args().study))
-    print("| " + " | ".join(HEADER) + " |")
-    print("|---" * len(HEADER) + "|")
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
+    table = tables.read(parser.parse_args().study)
+    show(HEADER, rows_of(table))
+    if lost := diverged_rows(table):
+        print()
+        show(DIVERGED, lost)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,12 @@ def filled_table(name: str) -> str:
     return markdown([header[at] for at in kept], [[row[at] for at in kept] for row in rows])
 
 
+def diverged_table(name: str) -> str:
+    """Return which runs in results/NAME diverged, as benchmarks/tasks_table.py prints it."""
+    module = benchmark("tasks_table")
+    return markdown(module.DIVERGED, module.diverged_rows(study(name)))
+
+
 def hours_table() -> str:
     """Return how long 2,000 episodes take, as benchmarks/hours.py prints it."""
     module = benchmark("hours")

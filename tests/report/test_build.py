@@ -26,6 +26,7 @@ def test_an_unfinished_study(finished: Path, tmp_path: Path) -> None:
     (out / "runs" / "sc-CarGoal1-seed1" / "error.txt").write_text("RuntimeError: no\n")
     text = build(out).read_text(encoding="utf-8")
     assert "This study is not finished: 3 runs are missing, 1 of them failed" in text
+    assert "Failed: 1 of 2 runs of SC on CarGoal1 (seed 1: RuntimeError: no)." in text
     states = {row[0]: row[4] for row in read_cells(out / "report" / "tables" / "runs.csv")[1:]}
     assert states["usc-CarGoal1-seed1"] == "not begun"
     assert states["sc-CarGoal1-seed1"] == "failed"

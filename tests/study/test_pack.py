@@ -17,6 +17,7 @@ from safecritic.evaluation import measures
 from safecritic.files import FileError, write_json
 from safecritic.report import data, figures, tables
 from safecritic.run.folder import read_episodes
+from safecritic.run.loop import NotFiniteError
 from safecritic.study import grid
 from safecritic.study.driver import Driver
 from safecritic.study.grid import StudyError
@@ -184,6 +185,37 @@ def test_runs_that_another_study_has_are_not_run_again(tmp_path: Path) -> None:
         reuse(out, jobs, "more.toml", [out])
     with pytest.raises(StudyError, match="not a study's folder"):
         reuse(out, jobs, "more.toml", [tmp_path / "nothing"])
+
+
+def test_a_run_that_diverged_is_a_result(tmp_path: Path) -> None:
+    """It is told wherever the study goes, and counts as a seed that did not keep the limit."""
+    study = write_outcomes(tmp_path / "study", {"sc": [(0.5, 1.0, 1.0)] * 2, "usc": [(0.5, 1, 1)]})
+    jobs = {job.name: job for job in grid.read_folder(study)}
+    lost, name = study / "runs" / "usc-CarGoal1-seed1", "usc-CarGoal1-seed1"
+    lost.mkdir()
+    line = f"{NotFiniteError.__module__}.NotFiniteError: {NotFiniteError('action', 7)}"
+    (lost / "error.txt").write_text(f"Traceback ...\n{line}; its state is in {tmp_path}/failed\n")
+    out, other = tmp_path / "packed", tmp_path / "other"
+    assert pack(study, out)[:3] == (4, 3, 3)
+    assert len(reuse(other, list(jobs.values()), "all.toml", [out])) == 3
+    for copy in (study, out, other):
+        table = data.read(copy)
+        (run,) = table.diverged("usc", "CarGoal1")
+        assert (run.job.seed, run.state) == (1, "failed")
+        assert run.failure is not None
+        assert run.failure.text == "action was not finite at step 7"
+        assert table.within("usc", "CarGoal1") == (1, 2)
+        assert not table.keeps("usc", "CarGoal1")
+        assert table.within("sc", "CarGoal1") == (2, 2)
+    assert str(tmp_path) not in (other / "runs" / name / "error.txt").read_text()
+    (lost / "error.txt").write_text("OSError: No space left on device\n")  # says nothing of USC
+    assert data.read(study).diverged("usc", "CarGoal1") == []
+    pack(study, tmp_path / "again")
+    assert not (tmp_path / "again" / "runs" / name).exists()
+    shutil.rmtree(lost)
+    write_run(study, jobs[name], [0.5], deployed=0.5)  # a later version finishes it
+    assert pack(study, out)[:3] == (4, 4, 1)
+    assert not (out / "runs" / name / "error.txt").exists()
 
 
 def test_a_run_that_has_begun_is_left_to_continue(tmp_path: Path) -> None:

@@ -29,8 +29,9 @@ LEGEND = (
     "test over seeds (5%). The verdict takes the method of least cost among those that do as well "
     "as the best, first in success, then in reward: at most a hundredth lower, or not told apart "
     "from it. In the tables, <b>bold</b> is the best of the methods that keep the limit, and those "
-    "of them that cannot be told apart from it; <b>within limit</b> counts seeds. Numbers are "
-    "means ± standard errors over n seeds, followed by the interquartile mean (IQM) "
+    "of them that cannot be told apart from it; <b>within limit</b> counts seeds, and one that "
+    "diverged is not within it. Numbers are means ± standard errors over n seeds, followed by the "
+    "interquartile mean (IQM) "
     f"with its 95% bootstrap interval. <b>{DIFFERS}</b> marks where our mean ± standard error and "
     "the paper's do not overlap (in its deployment table ± is a standard deviation over ten "
     "episodes, and is divided by the root of ten first)."
@@ -116,7 +117,7 @@ def _own(name: str) -> str:
 
 
 def _head(study: Study) -> str:
-    done, failed = sum(run.done for run in study.runs), sum(r.state == "failed" for r in study.runs)
+    done, failed = sum(run.done for run in study.runs), [run for run in study.runs if run.failure]
     seeds = len({run.job.seed for run in study.runs})
     methods = ", ".join(title(method) for method in study.methods)
     about = f"{study.source}: {methods} on {', '.join(study.tasks)}; {seeds} seed"
@@ -127,10 +128,25 @@ def _head(study: Study) -> str:
     ]
     if done < len(study.runs):
         text = f"This study is not finished: {len(study.runs) - done} runs are missing"
-        text += f", {failed} of them failed" if failed else ""
+        text += f", {len(failed)} of them failed" if failed else ""
         lines.append(_warning(f"{text}. Tables show finished runs only."))
+    if failed:
+        lines.append(_warning(f"Failed: {'; '.join(_failures(study))}."))
     lines += [_warning(text) for text in (_short(study), _few(study)) if text]
     return "\n".join(lines)
+
+
+def _failures(study: Study) -> list[str]:
+    """Return how many runs of each method failed on each task, and why: the rest are survivors."""
+    texts = []
+    for case in study.cases:
+        for method in study.methods:
+            runs = study.of(method, case, done=False)
+            whys = [f"seed {run.job.seed}: {run.failure.text}" for run in runs if run.failure]
+            if whys:
+                count = f"{len(whys)} of {len(runs)} runs"
+                texts.append(f"{count} of {title(method)} on {case} ({', '.join(whys)})")
+    return texts
 
 
 def _made(study: Study) -> str:

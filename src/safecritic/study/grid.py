@@ -42,7 +42,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from safecritic import files, methods
 from safecritic.agents.settings import flatten
@@ -506,6 +506,35 @@ def deployed(run: Path, job: Job) -> bool:
 def measured(run: Path) -> bool:
     """Return whether the measures of the run are written (`evaluation.measures`)."""
     return files.is_there(run / "measures.json")
+
+
+class Failure(NamedTuple):
+    """Why a run failed."""
+
+    kind: str  # the exception's name
+    about: str  # its message, without the folder that holds the run's state
+
+    @property
+    def diverged(self) -> bool:
+        """Whether its numbers left what a computer can hold: trained again it would do the same."""
+        return self.kind == "NotFiniteError"
+
+    @property
+    def text(self) -> str:
+        """Both, for a reader; the kind of a run that diverged goes without saying."""
+        return self.about if self.diverged or not self.kind else f"{self.kind}: {self.about}"
+
+
+def failure(run: Path) -> Failure | None:
+    """Return what the last line of a run's error.txt says, or None without such a file."""
+    if not files.is_there(run / "error.txt"):
+        return None
+    line = (files.read_text(run / "error.txt").strip().splitlines() or [""])[-1]
+    text = line.partition("; its state is in ")[0].removesuffix(": the run was stopped")
+    kind, colon, about = text.partition(": ")
+    if colon and re.fullmatch(r"[\w.]+", kind):
+        return Failure(kind.rpartition(".")[2], about)
+    return Failure("", text)
 
 
 def done(out: Path, job: Job) -> bool:

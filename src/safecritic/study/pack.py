@@ -9,6 +9,7 @@
       episodes.csv.gz, updates.csv.gz               the columns that tables are made of; the cells
                                                     of the others are empty
       summary.json      with the checksums of these tables and, as `packed`, of the run's own
+      error.txt         alone, and of a run that diverged: the line that says at which step
 
 A packed study is a study's folder: it gives the same tables, and running the study there keeps the
 packed runs and runs the others. What it cannot do without checkpoints is load a policy.
@@ -61,6 +62,9 @@ def pack(study: Path, out: Path) -> Packed:
     grid.open_folder(out, all_jobs, grid.read_study(study)["source"])
     with locked(out):
         new = [job for job in to_pack if pack_run(_run(study, job), _run(out, job))]
+        for job in jobs:
+            if job not in finished:
+                _pack_failure(_run(study, job), _run(out, job))
         table.write_tables(table.read(out))
     done = [job for job in all_jobs if grid.done(out, job)]
     return Packed(len(all_jobs), len(done), len(new), sum(_size(_run(out, job)) for job in done))
@@ -81,11 +85,13 @@ def reuse(out: Path, jobs: list[Job], source: str, studies: Iterable[Path]) -> l
             if grid.done(out, job) or files.is_there(target / "episodes.csv"):
                 continue
             for study, other in others:
-                same = all(getattr(job, name) == getattr(other, name) for name in SAME)
-                if same and grid.done(study, other):
+                if any(getattr(job, name) != getattr(other, name) for name in SAME):
+                    continue
+                if grid.done(study, other):
                     pack_run(_run(study, other), target)
                     taken.append(job.name)
                     break
+                _pack_failure(_run(study, other), target)
     return taken
 
 
@@ -132,9 +138,19 @@ def pack_run(run: Path, target: Path) -> bool:
     # a run without a summary is not done: it goes first and comes last
     files.refuse_special(target / "summary.json")
     (target / "summary.json").unlink(missing_ok=True)
+    (target / "error.txt").unlink(missing_ok=True)
     for name, data in contents.items():
         files.write_bytes(target / name, data)
     return True
+
+
+def _pack_failure(run: Path, target: Path) -> None:
+    """Write why a run diverged, unless the target has the run; no other failure is a result."""
+    found = grid.failure(run)
+    if found is None or not found.diverged or files.is_there(target / "summary.json"):
+        return
+    if not files.is_there(target / "episodes.csv"):
+        files.write_text(files.make_folder(target) / "error.txt", f"{found.kind}: {found.about}\n")
 
 
 def _holds(path: Path, data: bytes) -> bool:

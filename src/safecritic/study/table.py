@@ -175,12 +175,17 @@ class Run:
         content = read_json(self.path / "resources.json", Resources)
         return _number(content.get("peak_memory_bytes"))
 
+    @cached_property
+    def failure(self) -> grid.Failure | None:
+        """Why the run failed, if it did."""
+        return None if self.done else grid.failure(self.path)
+
     @property
     def state(self) -> str:
         """How far the run is, in a few words."""
         if self.done:
             return "done"
-        if is_there(self.path / "error.txt"):
+        if self.failure is not None:
             return "failed"
         steps = self.episodes["step"]
         return f"at step {int(steps[-1]):,}" if len(steps) else "not begun"
@@ -311,10 +316,19 @@ class StudyTable:
         return runs[0].limit if own else self.case_of[case].limit
 
     def within(self, method: str, case: str, column: str = "deployed_cost") -> tuple[int, int]:
-        """Return how many finished runs have a mean cost within the limit, and of how many."""
+        """Return how many runs have a mean cost within the limit, and of how many.
+
+        Finished runs and those that diverged, which are not within it: they have no policy.
+        """
         costs = self.values(method, case, column)
         costs = costs[~np.isnan(costs)]
-        return int((costs <= self.limit(case, method) + ROUNDING).sum()), len(costs)
+        number = len(costs) + len(self.diverged(method, case))
+        return int((costs <= self.limit(case, method) + ROUNDING).sum()), number
+
+    def diverged(self, method: str, case: str) -> list[Run]:
+        """Return the runs of a method in a case that ended with a number that is not finite."""
+        runs = self.groups.get((method, case), [])
+        return [run for run in runs if run.failure and run.failure.diverged]
 
     def keeps(self, method: str, case: str, column: str = "deployed_cost") -> bool:
         """Return whether a method keeps the limit: on average, and in more than half of its runs.
