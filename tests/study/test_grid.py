@@ -222,6 +222,7 @@ def test_shipped_studies() -> None:
     sizes = {name: len(grid.read(path)) for name, path in grid.shipped().items()}
     assert sizes == {
         "ablations.toml": 5 * 2 * 5,
+        "critics.toml": 3 * 3 * 2 * 10,
         "limits.toml": 5 * 2 * 6 * 5,
         "paper.toml": 8 * 6 * 5,
         "printed.toml": 8 * 3 * 3,
@@ -230,7 +231,7 @@ def test_shipped_studies() -> None:
     }
     assert grid.find("quick") == grid.find("quick.toml")
     assert all(name in str(options.FILE) for name in sizes)  # the help names each
-    with pytest.raises(StudyError, match=r"nor one of ablations\.toml, limits\.toml"):
+    with pytest.raises(StudyError, match=r"nor one of ablations\.toml, critics\.toml"):
         grid.find("nothing.toml")
 
 

@@ -38,7 +38,7 @@ RUN = arg(metavar="RUN", help="folder of the run")
 FILE = arg(
     metavar="FILE",
     help="TOML file, or one that is shipped: quick.toml, tasks.toml, limits.toml, "
-    "ablations.toml, printed.toml, paper.toml",
+    "critics.toml, ablations.toml, printed.toml, paper.toml",
 )
 PAGE = optional("FILE.html", "write the page alone there, to send or publish: it links to no file")
 STUDY = arg(metavar="STUDY", help="folder of the study")
