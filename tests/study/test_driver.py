@@ -38,7 +38,7 @@ def test_kill_9_of_a_worker_and_of_the_driver_and_ctrl_c_change_nothing(
     process = subprocess.Popen(**command(out, file))
     wait_for_a_run(out, process)
     time.sleep(1.0)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)  # which a job scheduler sends; Ctrl-C does the same
     text, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, text
     assert "stopped; the runs are saved" in text

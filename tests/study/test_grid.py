@@ -225,7 +225,7 @@ def test_shipped_studies() -> None:
         "critics.toml": 3 * 3 * 2 * 10,
         "limits.toml": 5 * 2 * 6 * 5,
         "paper.toml": 8 * 6 * 5,
-        "printed.toml": 8 * 3 * 3,
+        "printed.toml": 11 * 3 * 3,
         "quick.toml": 16,
         "tasks.toml": 8 * 6 * 5,
     }

@@ -1,9 +1,11 @@
 """Run a study's jobs in worker processes on this machine, one core each.
 
 A run that fails is reported with its error and does not stop the rest; one whose process was killed
-is started again from its checkpoint. Ctrl-C lets the workers save their runs first.
+is started again from its checkpoint. Ctrl-C, or SIGTERM as job schedulers send it, lets the workers
+save their runs first.
 """
 
+import contextlib
 import json
 import queue
 import signal
@@ -12,6 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -172,6 +175,23 @@ def _alike(job: Job) -> tuple[tuple[str, ...], ...]:
     return (job.label, job.task), (job.label,), ()
 
 
+@contextlib.contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Take SIGTERM for Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def as_many_as_fit(jobs: list[Job]) -> int:
     """Return one worker per core, or fewer if the machine has no memory for as many runs."""
     each = max(job.memory_gb or 0.0 for job in jobs)
@@ -183,7 +203,7 @@ def run(
 ) -> list[Progress]:
     """Run the jobs that are not done; call `show(driver, ended)` a few times a second."""
     grid.open_folder(out, jobs, source)
-    with locked(out):
+    with locked(out), interrupted_by_sigterm():
         driver = Driver(out, jobs, workers or as_many_as_fit(jobs))
         try:
             while driver.waiting or driver.running:

@@ -28,7 +28,7 @@ from safecritic.run.folder import locked
 from safecritic.run.processes import search_path, worker_environment
 from safecritic.run.watch import RunWarning
 from safecritic.study import grid, transfer
-from safecritic.study.driver import Driver, Progress
+from safecritic.study.driver import Driver, Progress, interrupted_by_sigterm
 from safecritic.study.grid import Job, StudyError
 from safecritic.study.transfer import Contents
 
@@ -176,7 +176,8 @@ def run(out: Path, jobs: list[Job], source: str, address: str, show: Any = None)
         except ConnectionError as error:
             raise StudyError(f"no Ray cluster at {address}: {error} (--ray)") from error
         try:
-            return _run_on(Cluster(ray, Driver(out, jobs, 1)), show)
+            with interrupted_by_sigterm():  # after Ray, which has a handler of its own
+                return _run_on(Cluster(ray, Driver(out, jobs, 1)), show)
         finally:
             ray.shutdown()
 
