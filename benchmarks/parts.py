@@ -5,7 +5,9 @@
 Differences of the means over seeds with their 95% intervals (Welch's t), in bold where that leaves
 out 0. Runs of one seed are not paired: what two methods make of it is hardly correlated. Success,
 reward and cost are deployed; cost over training is the mean over all training episodes, late cost
-over the last 100; AUC says how well Q_C ranks what will cost.
+over the last 100; AUC says how well Q_C ranks what will cost, and "u and error" is the rank
+correlation of its uncertainty with its error |Q_C - realised discounted cost|, of which the last
+two columns are the means over the fifths of the deployed steps with the least and the largest u.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ COLUMNS = {
     "cost over training": ("cost", 1.0, 2),
     "late cost": ("late_cost", 1.0, 2),
     "AUC": ("critic_auc", 1.0, 2),
+    "u and error": ("critic_influence_error_correlation", 1.0, 2),
+    "error, least u": ("error_low", 1.0, 2),
+    "error, most u": ("error_high", 1.0, 2),
 }
 HEADER = ("task", "limit", "method", "seeds", *COLUMNS)
 
@@ -50,6 +55,16 @@ def difference(own: np.ndarray, whole: np.ndarray, digits: int) -> str:
     return f"**{text}**" if numbers[1] > 0 or numbers[2] < 0 else text
 
 
+def errors(run: tables.Run) -> dict[str, float]:
+    """Return the critic's mean error where it is least and most uncertain; NaN without u."""
+    arrays = run.arrays
+    if "steps/influence" not in arrays:
+        return {"error_low": np.nan, "error_high": np.nan}
+    error = np.abs(arrays["steps/q_cost"] - arrays["steps/realised"])
+    fifths = np.array_split(error[np.argsort(arrays["steps/influence"], kind="stable")], 5)
+    return {"error_low": float(fifths[0].mean()), "error_high": float(fifths[-1].mean())}
+
+
 def known(values: np.ndarray) -> int:
     """How many of them are numbers."""
     return int(np.sum(~np.isnan(values)))
@@ -59,9 +74,9 @@ def rows_of(table: tables.StudyTable, whole: str = "usc") -> list[list[str]]:
     """Return the cells of the table: every method but the whole one, on every task."""
     rows = []
     for case, (task, *_) in table.case_of.items():
-        base = [run.row for run in table.of(whole, case)]
+        base = [run.row | errors(run) for run in table.of(whole, case)]
         for method in table.methods:
-            own = [run.row for run in table.of(method, case)]
+            own = [run.row | errors(run) for run in table.of(method, case)]
             if method == whole or not own or not base:
                 continue
             row = [task, f"{table.limit(case, method):g}", method, f"{len(own)}, {len(base)}"]

@@ -147,6 +147,10 @@ def test_a_part_is_worth_what_the_whole_does_better_than_the_rest(monkeypatch, t
     backwards = parts.rows_of(study, whole="sc")
     assert backwards[-1][parts.HEADER.index("cost")] == "**-2.00 [-2.45, -1.55]**"
     assert parts.difference(np.array([-0.001]), np.zeros(1), 2) == "+0.00"
+    steps = {"steps/influence": np.array([0.9, 0.1, 0.3, 0.5, 0.7])}
+    steps |= {"steps/q_cost": np.arange(5.0), "steps/realised": np.array([4.0, 1.5, 2, 3, 4])}
+    found = parts.errors(types.SimpleNamespace(arrays=steps))
+    assert found == {"error_low": 0.5, "error_high": 4.0}
     own, whole = np.array([1.0, 4.0, 2.0, math.nan]), np.array([2.0, 2.5, 2.25, 2.6, 2.4])
     same = stats.ttest_ind(own[:3], whole, equal_var=False).confidence_interval()
     text = parts.difference(own, whole, 3)
