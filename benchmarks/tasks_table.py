@@ -5,10 +5,10 @@
     python benchmarks/tasks_table.py results/tasks      # the runs behind the page
 
 Success, reward and cost are deployed: means over fresh episodes and then over seeds, with half the
-width of the 95% interval over the seeds. "of DDPG's" is the reward beside that of DDPG; "within"
-counts the seeds whose mean deployed cost is at most the limit, of all that were finished or that
-diverged (a second table lists these); cost over training is the mean over all training episodes,
-exploration included.
+width of the 95% interval over the seeds; of two seeds, both numbers. "of DDPG's" is the reward
+beside that of DDPG; "within" counts the seeds whose mean deployed cost is at most the limit, of all
+that were finished or that diverged (a second table lists these); cost over training is the mean
+over all training episodes, exploration included.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ DIVERGED = ("task", "limit", "method", "seed", "diverged")
 
 
 def interval(values: np.ndarray, digits: int, scale: float = 1.0) -> str:
-    """Mean and half the width of its 95% interval over the seeds (Student's t)."""
+    """Mean and half the width of its 95% interval over the seeds (Student's t); of two, both."""
+    if len(values) == 2 and not np.isnan(values).any():  # an interval of two is many times as wide
+        return " / ".join(f"{scale * x:.{digits}f}" for x in values)
     mean, low, high = (scale * x for x in interval_of_mean(values))
     if np.isnan(mean):
         return ""

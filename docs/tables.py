@@ -18,6 +18,8 @@ RESULTS = ROOT / "docs" / "results" / "tasks.md"
 PAPER = ROOT / "docs" / "results" / "paper.md"
 CLAIMS = ROOT / "docs" / "results" / "claims.md"
 LIMITS = ROOT / "docs" / "results" / "limits.md"
+PARTS = ROOT / "docs" / "results" / "parts.md"
+PRINTED = ROOT / "docs" / "results" / "printed.md"
 MARKED = re.compile(
     r"(<!-- (\w+) table: made by python docs/tables.py -->\n).*?(<!-- end of table -->)", re.DOTALL
 )
@@ -78,6 +80,22 @@ def diverged_table(name: str) -> str:
     """Return which runs in results/NAME diverged, as benchmarks/tasks_table.py prints it."""
     module = benchmark("tasks_table")
     return markdown(module.DIVERGED, module.diverged_rows(study(name)))
+
+
+def parts_table() -> str:
+    """Return what each part of USC is worth, as benchmarks/parts.py prints it."""
+    module = benchmark("parts")
+    return markdown(module.HEADER, module.rows_of(study("ablations")))
+
+
+def refinement_table() -> str:
+    """Return of that, what refinement does to Q_C, in every study that has it."""
+    module = benchmark("parts")
+    columns = ("task", "limit", "seeds", "u and error", "error, least u", "error, most u")
+    places = [module.HEADER.index(name) for name in columns]
+    rows = [row for name in ("tasks", "ablations") for row in module.rows_of(study(name))]
+    shown = [row for row in rows if row[module.HEADER.index("method")] == "usc-nr"]
+    return markdown(columns, [[row[place] for place in places] for row in shown])
 
 
 def hours_table() -> str:
@@ -161,6 +179,11 @@ TABLES = {
     "calibration": lambda: reported_table(tables.calibration_table, "within limit"),
     "binding": lambda: filled_table("limits"),
     "better": lambda: reported_table(tables.improvement_table, "steps", of="limits"),
+    "ablations": lambda: filled_table("ablations"),
+    "parts": parts_table,
+    "refinement": refinement_table,
+    "printed": lambda: filled_table("printed"),
+    "diverged": lambda: diverged_table("printed"),
 }
 PAGES = {  # the tables of each
     README: {"methods", "tasks", "summary"},
@@ -171,6 +194,8 @@ PAGES = {  # the tables of each
     },
     CLAIMS: {"claims", "tests"},
     LIMITS: {"binding", "better"},
+    PARTS: {"ablations", "parts", "refinement"},
+    PRINTED: {"printed", "diverged"},
 }
 
 
