@@ -62,7 +62,12 @@ def stop_after_a_checkpoint(out: Path, disk: Path, process: subprocess.Popen) ->
         if process.poll() is not None:
             raise AssertionError(process.communicate()[0])
         for worker in workers_of(disk):
-            words = Path(f"/proc/{worker}/cmdline").read_text().split("\0")
+            try:
+                words = Path(f"/proc/{worker}/cmdline").read_text().split("\0")
+            except OSError:
+                continue
+            if "safecritic.study.worker" not in words:  # it has ended since it was listed
+                continue
             folder, name = words[words.index("safecritic.study.worker") + 1 :][:2]
             theirs = Path(f"/proc/{worker}/root{folder}/runs/{name}/checkpoint")  # on their disk
             if not checkpoint.exists(theirs):
