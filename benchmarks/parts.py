@@ -16,9 +16,8 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
-from safecritic.evaluation.statistics import mean_and_error
+from safecritic.evaluation.statistics import interval_of_difference
 from safecritic.study import table as tables
 
 COLUMNS = {
@@ -37,22 +36,14 @@ HEADER = ("task", "limit", "method", "seeds", *COLUMNS)
 
 def difference(own: np.ndarray, whole: np.ndarray, digits: int) -> str:
     """Difference of the means and its 95% interval, in bold where the interval leaves out 0."""
-    (mean, error), (base, rest) = mean_and_error(own), mean_and_error(whole)
-    if np.isnan(mean - base):
+    found = interval_of_difference(own, whole)
+    if np.isnan(found[0]):
         return ""
-    numbers = [mean - base]
-    if not np.isnan(error + rest):
-        half = 0.0
-        if error + rest > 0:
-            shares = error**4 / (known(own) - 1) + rest**4 / (known(whole) - 1)
-            freedom = (error**2 + rest**2) ** 2 / shares  # Welch and Satterthwaite's
-            half = float(stats.t.ppf(0.975, freedom)) * float(np.hypot(error, rest))
-        numbers += [mean - base - half, mean - base + half]
-    texts = [f"{round(x, digits) + 0.0:+.{digits}f}" for x in numbers]
-    if len(texts) == 1:
-        return texts[0]
-    text = f"{texts[0]} [{texts[1]}, {texts[2]}]"
-    return f"**{text}**" if numbers[1] > 0 or numbers[2] < 0 else text
+    mean, low, high = (f"{round(x, digits) + 0.0:+.{digits}f}" for x in found)
+    if np.isnan(found[1]):
+        return mean
+    text = f"{mean} [{low}, {high}]"
+    return f"**{text}**" if found[1] > 0 or found[2] < 0 else text
 
 
 def errors(run: tables.Run) -> dict[str, float]:
@@ -63,11 +54,6 @@ def errors(run: tables.Run) -> dict[str, float]:
     error = np.abs(arrays["steps/q_cost"] - arrays["steps/realised"])
     fifths = np.array_split(error[np.argsort(arrays["steps/influence"], kind="stable")], 5)
     return {"error_low": float(fifths[0].mean()), "error_high": float(fifths[-1].mean())}
-
-
-def known(values: np.ndarray) -> int:
-    """How many of them are numbers."""
-    return int(np.sum(~np.isnan(values)))
 
 
 def rows_of(table: tables.StudyTable, whole: str = "usc") -> list[list[str]]:

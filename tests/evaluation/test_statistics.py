@@ -110,3 +110,13 @@ def test_the_interval_of_a_mean_is_students() -> None:
     alone = statistics.interval_of_mean(np.array([3.0]))
     assert alone.value == 3.0
     assert np.isnan(alone.low)
+
+
+def test_the_interval_of_a_difference_is_welchs() -> None:
+    ours, theirs = np.array([1.0, 2.0, 4.0, np.nan]), np.array([0.5, 0.75, 0.25, 0.1])
+    expected = stats.ttest_ind(ours[:3], theirs, equal_var=False).confidence_interval()
+    found = statistics.interval_of_difference(ours, theirs)
+    assert found.value == pytest.approx(ours[:3].mean() - theirs.mean())
+    assert found[1:] == pytest.approx((expected.low, expected.high))
+    assert statistics.interval_of_difference(np.ones(3), np.zeros(2)) == (1.0, 1.0, 1.0)
+    assert np.isnan(statistics.interval_of_difference(ours, np.ones(1)).low)

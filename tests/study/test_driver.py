@@ -35,14 +35,15 @@ def test_kill_9_of_a_worker_and_of_the_driver_and_ctrl_c_change_nothing(
         time.sleep(0.05)
     assert workers_of(out) == []
 
-    process = subprocess.Popen(**command(out, file))
-    wait_for_a_run(out, process)
-    time.sleep(1.0)
-    process.send_signal(signal.SIGTERM)  # which a job scheduler sends; Ctrl-C does the same
-    text, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130, text
-    assert "stopped; the runs are saved" in text
-    assert workers_of(out) == []
+    for number in (signal.SIGINT, signal.SIGTERM):  # Ctrl-C, and what a job scheduler sends
+        process = subprocess.Popen(**command(out, file))
+        wait_for_a_run(out, process)
+        time.sleep(1.0)
+        process.send_signal(number)
+        text, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 130, text
+        assert "stopped; the runs are saved" in text
+        assert workers_of(out) == []
 
     assert "4 of 4 runs are done" in finish(out, file)
     assert numbers(out) == expected

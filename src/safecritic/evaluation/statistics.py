@@ -49,6 +49,20 @@ def interval_of_mean(values: np.ndarray) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def interval_of_difference(ours: np.ndarray, theirs: np.ndarray) -> Interval:
+    """Return the difference of two means with its interval by Welch's t; NaN without two of each.
+
+    `scipy.stats.ttest_ind` gives the same (a test compares them) but warns of values all alike.
+    """
+    (mean, error), (other, rest) = mean_and_error(ours), mean_and_error(theirs)
+    half = error + rest  # 0 or NaN stays so
+    if half > 0:
+        shares = error**4 / (len(_known(ours)) - 1) + rest**4 / (len(_known(theirs)) - 1)
+        freedom = (error**2 + rest**2) ** 2 / shares  # Welch and Satterthwaite's
+        half = float(stats.t.ppf(0.975, freedom)) * math.hypot(error, rest)
+    return Interval(mean - other, mean - other - half, mean - other + half)
+
+
 def interquartile_mean(values: np.ndarray) -> float:
     """Return the mean without the lowest and the highest quarter (rounded down) of the values."""
     known = _known(values)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safecritic.files import FileError, read_text
+from safecritic.files import FileError
 from safecritic.run.folder import locked
 from safecritic.run.processes import cores, memory, worker_environment
 from safecritic.study import grid
@@ -135,11 +135,11 @@ class Driver:
     def error_of(self, one: Progress, code: int) -> str:
         """Return the last line of the run's error.txt, or else how its process ended."""
         try:
-            text = read_text(self.out / "runs" / one.job.name / "error.txt")
+            line = grid.error_line(self.out / "runs" / one.job.name)
         except FileError as error:
             return str(error)
-        if text.strip():
-            return text.strip().splitlines()[-1]
+        if line:
+            return line
         return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
     def left(self) -> float | None:

@@ -525,12 +525,16 @@ class Failure(NamedTuple):
         return self.about if self.diverged or not self.kind else f"{self.kind}: {self.about}"
 
 
+def error_line(run: Path) -> str:
+    """Return the last line of a run's error.txt; an empty text if there is none."""
+    return (files.read_text(run / "error.txt").strip().splitlines() or [""])[-1]
+
+
 def failure(run: Path) -> Failure | None:
     """Return what the last line of a run's error.txt says, or None without such a file."""
     if not files.is_there(run / "error.txt"):
         return None
-    line = (files.read_text(run / "error.txt").strip().splitlines() or [""])[-1]
-    text = line.partition("; its state is in ")[0].removesuffix(": the run was stopped")
+    text = error_line(run).partition("; its state is in ")[0].removesuffix(": the run was stopped")
     kind, colon, about = text.partition(": ")
     if colon and re.fullmatch(r"[\w.]+", kind):
         return Failure(kind.rpartition(".")[2], about)
