@@ -456,7 +456,7 @@ def verdicts(rows: dict[str, Row], cheetah: Lists, extra: Lists) -> None:
         )
         if ours and theirs:
             say(f"DDPG steps/s on HalfCheetah over {peer}'s", ratio(ours, theirs), limit, False)
-    for other, limit in (("sc", 1.6), ("csc", 1.2)):
+    for other, limit in (("sc", 1.5), ("csc", 1.2)):
         if "usc" in rows and other in rows:
             value = ratio(rows["usc"].update, rows[other].update)
             say(f"USC update over {other.upper()}'s", value, limit, True)

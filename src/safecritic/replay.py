@@ -205,7 +205,7 @@ def n_step(
 def neighbourhood(replay: Replay, bits: jax.Array, number: int) -> Neighbourhood:
     """Return where neighbours are looked for, with a random block of up to `number` rows."""
     last = jnp.maximum(replay.size - number, 0)
-    return Neighbourhood(replay, below(bits, last + 1))
+    return Neighbourhood(replay, draws.once(below(bits, last + 1), replay.size >= 0))
 
 
 class Candidates(NamedTuple):

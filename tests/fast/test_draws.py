@@ -30,3 +30,21 @@ def test_below_stays_below_and_reaches_all():
     bits = jit(draws.bits, static_argnums=1)(jax.random.PRNGKey(0), (50_000,))
     found = np.asarray(below(bits, limit))
     np.testing.assert_allclose(np.bincount(found) / len(found), 1 / limit, atol=0.01)
+
+
+def test_numbers_are_not_drawn_again_by_all_who_read_them():
+    def readers(key):
+        u, x = draws.uniform(key, (8,)), jnp.ones((8, 64), jnp.float32)
+        w = jnp.ones((64, 64), jnp.float32)
+        return (u[:, None] * x) @ w, (u[:, None] + x) @ w
+
+    text = jax.jit(readers).lower(jax.random.PRNGKey(0)).compile().as_text()
+    assert text.count("shift-left(") == 20  # one for each round
+
+
+def test_once_changes_no_number():
+    numbers = jnp.array([0, 7, 2**32 - 1], jnp.uint32)
+    found = jit(draws.once)(numbers, jnp.array(True))
+    np.testing.assert_array_equal(found, numbers)
+    both = jax.vmap(draws.once)(jnp.stack([numbers, numbers[::-1]]), jnp.array([True, True]))
+    np.testing.assert_array_equal(both, [numbers, numbers[::-1]])
