@@ -11,6 +11,7 @@ import pytest
 from helpers.commands import PATIENCE
 from safecritic import cli
 from safecritic.run.folder import read_config
+from safecritic.run.loop import NotFiniteError
 from safecritic.study import grid
 from safecritic.study.driver import Driver
 from studies import FILE, command, finish, numbers, wait_for_a_run, workers_of, write_file
@@ -114,3 +115,15 @@ def test_the_time_left_is_that_of_runs_alike(tmp_path: Path) -> None:
     assert driver.left() == pytest.approx((10.0 + 100.0 + 4 * 55.0) / 2)
     end(1, 20.0)  # SC on CarGoal1, so also on FetchReach
     assert driver.left() == pytest.approx((10.0 + 100.0 + 3 * 20.0) / 2)
+
+
+def test_a_run_that_diverged_is_not_trained_again(tmp_path: Path) -> None:
+    jobs, out = grid.read(write_file(tmp_path)), tmp_path / "out"
+    first, second = (out / "runs" / job.name for job in jobs[:2])
+    for run, why in ((first, ""), (second, "reward is nan")):  # the second by its environment
+        run.mkdir(parents=True)
+        (run / "error.txt").write_text(f"NotFiniteError: {NotFiniteError('reward', 7, why)}\n")
+    driver = Driver(out, jobs, 1)
+    assert [one.state for one in driver.all] == ["failed", *["waiting"] * (len(jobs) - 1)]
+    assert "reward was not finite at step 7; to train it again, remove" in driver.all[0].error
+    assert len(driver.waiting) == len(jobs) - 1

@@ -351,8 +351,7 @@ def study(arguments: list[str]) -> int:
 
             taken = reuse(out, jobs, path.name, chosen.reuse)
             print(f"{len(taken)} of them taken from {', '.join(map(str, chosen.reuse))}")
-        before = sum(grid.done(out, job) for job in jobs)
-        if before:
+        if before := sum(grid.done(out, job) for job in jobs):
             print(f"{before} of {len(jobs)} runs are done already")
         try:
             with table:

@@ -64,8 +64,11 @@ class Driver:
         self.lines: queue.Queue[tuple[Progress, dict[str, Any]]] = queue.Queue()
         self.waiting: deque[Progress] = deque()
         for one in self.all:
+            run = out / "runs" / one.job.name
             if grid.done(out, one.job):
                 one.state, one.about = "done", {"step": one.job.steps}
+            elif (failure := grid.failure(run)) is not None and failure.diverged:
+                one.state, one.error = "failed", f"{failure.text}; to train it again, remove {run}"
             else:
                 self.waiting.append(one)
 

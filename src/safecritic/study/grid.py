@@ -516,8 +516,12 @@ class Failure(NamedTuple):
 
     @property
     def diverged(self) -> bool:
-        """Whether its numbers left what a computer can hold: trained again it would do the same."""
-        return self.kind == "NotFiniteError"
+        """Whether its own numbers were not finite: trained again it would do the same.
+
+        Of an environment's, the message says more behind the step.
+        """
+        own = re.search(r" was not finite at step \d+$", self.about)
+        return self.kind == "NotFiniteError" and own is not None
 
     @property
     def text(self) -> str:
