@@ -159,24 +159,34 @@ def test_it_moves_towards_the_limit_within_its_bounds():
     np.testing.assert_allclose(low[1], LEAST * np.exp(1.0), rtol=1e-5)  # and comes back from there
 
 
-def test_a_limit_of_0_is_judged_by_what_an_episode_costs():
+def test_a_limit_of_0_is_a_hundredth_of_what_an_episode_costs():
     """The excess is relative to E[C^2] / E[C], so the unit of cost makes no difference."""
     past = constraint_init()
     assert float(relative_excess(past, 0.0)) == 0.0
     past = constraint_update(past, jnp.float32(0.0), 0.0)
     assert float(relative_excess(past, 0.0)) == 0.0
-    costs = [4.0, 0.0, 8.0, 0.0]
+    costs = [4.0, 0.0, 8.0, *[0.0] * 9]
     for cost in costs:
         past = constraint_update(past, jnp.float32(cost), 0.5)
-    average = np.average([0.0, *costs], weights=0.5 ** np.arange(4.0, -1.0, -1.0))
+    average = np.average([0.0, *costs], weights=0.5 ** np.arange(len(costs), -1.0, -1.0))
     typical = (16 + 64) / (4 + 8)
-    np.testing.assert_allclose(relative_excess(past, 0.0), average / typical, rtol=1e-6)
+    expected = average / (0.01 * typical)
+    assert 0 < expected < 1
+    np.testing.assert_allclose(relative_excess(past, 0.0), expected, rtol=1e-6)
     free = moved([0.0] * 5, [100] * 5, cost_limit=0.0)
     assert free == [0.5] * 5
-    few, many = moved(costs, [50] * 4, cost_limit=0.0), moved(np.array(costs) * 1024, [50] * 4)
+    few = moved(costs, [50] * 12, cost_limit=0.0)
     assert all(lam > 0.5 for lam in few)
-    scaled = moved(np.array(costs) * 1024, [50] * 4, cost_limit=0.0)
-    assert few == scaled != many
+    assert few == moved(np.array(costs) / 1024, [50] * 12, cost_limit=0.0)
+    assert few != moved(np.array(costs) / 1024, [50] * 12)
+
+
+def test_a_tighter_limit_never_presses_less():
+    """Of what a task that is learned costs: 0 was once the laxest limit of all."""
+    costs = [20.0, 12.0, *[3.0, 0.0, 1.0, 2.0] * 5]
+    last = [moved(costs, [50] * len(costs), cost_limit=x)[-1] for x in (0.0, 0.25, 0.5, 1.0, 5.0)]
+    assert last == sorted(last, reverse=True)
+    assert last[0] > last[-1]
 
 
 def test_average_cost_weighs_older_episodes_less():

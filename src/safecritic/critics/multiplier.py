@@ -133,15 +133,21 @@ def judge(
 def relative_excess(past: Constraint, cost_limit: float) -> jax.Array:
     """Return how far the average cost is above the limit, relative to it, within [-1, 1].
 
-    Where the limit is 0 it is relative to the typical cost of an episode that costs something.
+    A limit of 0 counts as a small part of what an episode that costs something typically costs.
     """
     return jnp.clip((past.cost - cost_limit) / limit_scale(past, cost_limit), -1.0, 1.0)
 
 
+NO_COST = 0.01  # of the typical cost of an episode with cost: what a limit of 0 is taken for
+
+
 def limit_scale(past: Constraint, cost_limit: float) -> jax.Array:
-    """Return what an excess is relative to: the limit or, if it is 0, the typical cost."""
-    typical = typical_size(past.square, past.size)
-    return jnp.where(cost_limit > 0, jnp.float32(cost_limit), typical)
+    """Return what an excess is relative to: the limit or, if it is 0, a hundredth of typical cost.
+
+    Relative to the whole of it a limit of 0 would be the laxest of all.
+    """
+    least = NO_COST * typical_size(past.square, past.size)
+    return jnp.where(cost_limit > 0, jnp.float32(cost_limit), least)
 
 
 def typical_size(square: jax.Array, size: jax.Array) -> jax.Array:
