@@ -38,13 +38,16 @@ def tasks(size: int = 360) -> None:
 
 
 def results() -> None:
-    """Figures of the report on the committed runs: curves, cost maps, reward against cost."""
-    study = data.read(HERE.parents[1] / "results" / "tasks")
+    """Figures of the report on the committed runs: curves, cost maps, reward, cost and limits."""
+    study, swept = (data.read(HERE.parents[1] / "results" / name) for name in ("tasks", "limits"))
     drawn = [*figures.curves(study), *figures.deployed_pareto(study), *figures.cost_maps(study)]
+    drawn += figures.limits(swept)
     names = {
         "curves-CarButton1": "results-curves-CarButton1",
         "cost-maps-CarGoal2": "results-maps-CarGoal2",
         "pareto-deployed": "results-pareto",
+        "limits-CarGoal2": "results-limits-CarGoal2",
+        "limits-CarButton1": "results-limits-CarButton1",
     }
     with TemporaryDirectory() as folder:
         for figure in drawn:

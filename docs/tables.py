@@ -69,11 +69,30 @@ def results(name: str = "tasks") -> tuple[Sequence[str], list[list[str]]]:
     return module.HEADER, module.rows_of(study(name))
 
 
-def filled_table(name: str) -> str:
-    """Return what the runs in results/NAME came to, without columns that are empty."""
+def filled_table(name: str, **only: str) -> str:
+    """Return what the runs in results/NAME came to, without columns that are empty.
+
+    `only` names the task, limit or method of the rows to show.
+    """
     header, rows = results(name)
+    for column, value in only.items():
+        rows = [row for row in rows if row[header.index(column)] == value]
     kept = [at for at in range(len(header)) if any(row[at] for row in rows)]
     return markdown([header[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+
+def sweep_table() -> str:
+    """Return the cost of every method at every limit in results/limits, with its success."""
+    header, rows = results("limits")
+    at = {name: header.index(name) for name in ("task", "limit", "method", "cost", "success %")}
+    methods_there = list(dict.fromkeys(row[at["method"]] for row in rows))
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        case = cells.setdefault((row[at["task"]], row[at["limit"]]), {})
+        case[row[at["method"]]] = f"{row[at['cost']]} ({row[at['success %']]}%)"
+    lines = [[*case, *(found.get(name, "") for name in methods_there)]
+             for case, found in cells.items()]  # fmt: skip
+    return markdown(("task", "limit", *methods_there), lines)
 
 
 def diverged_table(name: str) -> str:
@@ -136,15 +155,20 @@ def tests_table() -> str:
     return markdown(table.header, table.rows)
 
 
-def reported_table(make: Any, *left_out: str, of: str = "tasks") -> str:
-    """Return a table of the report, without intervals, marks and the columns named."""
+def reported_table(make: Any, *left_out: str, of: str = "tasks", **only: str) -> str:
+    """Return a table of the report, without intervals, marks and the columns named.
+
+    `only` names the task, limit or method of the rows to show.
+    """
     table = make(study(of), ROOT)
     kept = [
         place
         for place, name in enumerate(table.header)
         if "IQM" not in name and name != "≠" and name not in left_out
     ]
-    rows = [[row[place] for place in kept] for row in table.rows]
+    places = {table.header.index(column): value for column, value in only.items()}
+    shown = [row for row in table.rows if all(row[at] == value for at, value in places.items())]
+    rows = [[row[place] for place in kept] for row in shown]
     return markdown([table.header[place] for place in kept], rows)
 
 
@@ -161,6 +185,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join([text[0], "|---" * len(header) + "|\n", *text[1:]])
 
 
+BINDING = {"task": "CarButton1", "limit": "1"}  # the case with five seeds of every critic
 TABLES = {
     "methods": methods_table,
     "tasks": tasks_table,
@@ -177,8 +202,9 @@ TABLES = {
     "success": lambda: reported_table(tables.success_table, "within limit"),
     "improvement": lambda: reported_table(tables.improvement_table),
     "calibration": lambda: reported_table(tables.calibration_table, "within limit"),
-    "binding": lambda: filled_table("limits"),
-    "better": lambda: reported_table(tables.improvement_table, "steps", of="limits"),
+    "binding": lambda: filled_table("limits", **BINDING),
+    "better": lambda: reported_table(tables.improvement_table, "steps", of="limits", **BINDING),
+    "sweep": sweep_table,
     "ablations": lambda: filled_table("ablations"),
     "parts": parts_table,
     "refinement": refinement_table,
@@ -193,7 +219,7 @@ PAGES = {  # the tables of each
         *("success", "improvement", "calibration"),
     },
     CLAIMS: {"claims", "tests"},
-    LIMITS: {"binding", "better"},
+    LIMITS: {"binding", "better", "sweep"},
     PARTS: {"ablations", "parts", "refinement"},
     PRINTED: {"printed", "diverged"},
 }

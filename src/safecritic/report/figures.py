@@ -97,11 +97,18 @@ def _limits(study: Study, task: str, cases: list[str]) -> Figure:
             marks.insert(0, Line(place, limit, LIMIT, "cost = limit"))
             panel.yroot = True
             panel.yrange, panel.note = _cost_range(marks, limit.max())
+        else:
+            ends = np.concatenate([x.y + sign * x.error for x in marks for sign in (-1, 1)
+                                   if isinstance(x, Line) and x.error is not None])  # fmt: skip
+            low, high = _told_apart(ends[~np.isnan(ends)])
+            over = max(high - 101.0, 0.0) if column == "deployed_success" else 0.0
+            panel.yrange = low - over, high - over
         panels.append(panel)
     caption = (
         "Mean and standard error over seeds of the deployed policies, trained at each limit. Below "
         "the dashed line the limit is kept. Limits are evenly spaced and costs drawn by their "
-        "square root, so that small ones can be seen. A method that looks at reward alone was "
+        "square root, so that small ones can be seen; success and reward span at least a tenth of "
+        "their size, so that equal ones look equal. A method that looks at reward alone was "
         "trained once and is the same at every limit."
     )
     return Figure(f"limits-{task}", f"Reward and cost at each limit, {task}", caption, panels)
