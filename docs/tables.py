@@ -75,10 +75,17 @@ def filled_table(name: str, **only: str) -> str:
     `only` names the task, limit or method of the rows to show.
     """
     header, rows = results(name)
-    for column, value in only.items():
-        rows = [row for row in rows if row[header.index(column)] == value]
+    rows = rows_with(header, rows, only)
     kept = [at for at in range(len(header)) if any(row[at] for row in rows)]
     return markdown([header[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+
+def rows_with(
+    header: Sequence[str], rows: Sequence[Sequence[str]], only: dict[str, str]
+) -> list[Sequence[str]]:
+    """Return the rows that have these values in the columns named."""
+    wanted = {header.index(column): value for column, value in only.items()}
+    return [row for row in rows if all(row[at] == value for at, value in wanted.items())]
 
 
 def sweep_table() -> str:
@@ -113,7 +120,7 @@ def refinement_table() -> str:
     columns = ("task", "limit", "seeds", "u and error", "error, least u", "error, most u")
     places = [module.HEADER.index(name) for name in columns]
     rows = [row for name in ("tasks", "ablations") for row in module.rows_of(study(name))]
-    shown = [row for row in rows if row[module.HEADER.index("method")] == "usc-nr"]
+    shown = rows_with(module.HEADER, rows, {"method": "usc-nr"})
     return markdown(columns, [[row[place] for place in places] for row in shown])
 
 
@@ -166,8 +173,7 @@ def reported_table(make: Any, *left_out: str, of: str = "tasks", **only: str) ->
         for place, name in enumerate(table.header)
         if "IQM" not in name and name != "≠" and name not in left_out
     ]
-    places = {table.header.index(column): value for column, value in only.items()}
-    shown = [row for row in table.rows if all(row[at] == value for at, value in places.items())]
+    shown = rows_with(table.header, table.rows, only)
     rows = [[row[place] for place in kept] for row in shown]
     return markdown([table.header[place] for place in kept], rows)
 

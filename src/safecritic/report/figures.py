@@ -98,9 +98,7 @@ def _limits(study: Study, task: str, cases: list[str]) -> Figure:
             panel.yroot = True
             panel.yrange, panel.note = _cost_range(marks, limit.max())
         else:
-            ends = np.concatenate([x.y + sign * x.error for x in marks for sign in (-1, 1)
-                                   if isinstance(x, Line) and x.error is not None])  # fmt: skip
-            low, high = _told_apart(ends[~np.isnan(ends)])
+            low, high = _told_apart(marks)
             over = max(high - 101.0, 0.0) if column == "deployed_success" else 0.0
             panel.yrange = low - over, high - over
         panels.append(panel)
@@ -238,9 +236,12 @@ def deployed_pareto(study: Study) -> list[Figure]:
     return [_pareto(study, "pareto-deployed", "deployment", "deployed_", caption)]
 
 
-def _told_apart(values: np.ndarray) -> tuple[float, float]:
-    """Return a range of values and some room, at least a tenth of their size wide."""
-    low, high = float(values.min()), float(values.max())
+def _told_apart(marks: Iterable[Mark]) -> tuple[float, float]:
+    """Return a range for marks with their errors and some room, a tenth of their size or more."""
+    ends = np.concatenate([mark.y + sign * mark.error for mark in marks for sign in (-1, 1)
+                           if isinstance(mark, Line | Points)
+                           and mark.error is not None])  # fmt: skip
+    low, high = float(np.nanmin(ends)), float(np.nanmax(ends))
     width = max(1.12 * (high - low), 0.1 * max(abs(low), abs(high)), 1e-6)
     middle = (low + high) / 2
     return middle - width / 2, middle + width / 2
@@ -273,8 +274,6 @@ def _pareto(study: Study, name: str, stage: str, prefix: str, caption: str) -> F
         rights = [float((mark.x + mark.across).max()) for mark in points if mark.across is not None]
         left, right = min([limit, *lefts]), max([limit, *rights])
         room = 0.06 * (right - left + 1e-6)
-        ends = [mark.y + sign * mark.error for mark in points for sign in (-1, 1)
-                if mark.error is not None]  # fmt: skip
         panels.append(
             Panel(
                 case,
@@ -283,7 +282,7 @@ def _pareto(study: Study, name: str, stage: str, prefix: str, caption: str) -> F
                 ylabel="reward per episode",
                 upright=limit,
                 xrange=(left - room, right + room),
-                yrange=_told_apart(np.concatenate(ends)) if ends else None,
+                yrange=_told_apart(points) if points else None,
             )
         )
     caption += (
