@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +82,47 @@ def test_figures_show_the_same_of_a_packed_study(tmp_path: Path) -> None:
     assert compared > 20
 
 
-def test_an_array_from_outside_is_packed_as_it_is(tmp_path: Path) -> None:
+def test_arrays_that_no_figure_shows_are_left_out(tmp_path: Path) -> None:
+    """Maps are those of the first seed that is there, steps those with their uncertainty."""
     study, out = write_measured_study(tmp_path / "study"), tmp_path / "packed"
-    run = study / "runs" / RUN
-    arrays = measures.read_arrays(run) | {"ours/x": np.float32([[1 / 3], [2 / 3]])}
+    with_maps, other_seed = (study / "runs" / f"usc-CarGoal1-seed{seed}" for seed in (0, 1))
+    _keep_arrays(study / "runs" / RUN, lambda name: name != "steps/influence")
+    (with_maps / "summary.json").rename(tmp_path / "summary.json")  # not yet finished
+    pack(study, out)
+    names = {name.split("/")[0] for name in kept_arrays(out, other_seed)}
+    assert names == {"map", "steps"}
+    (tmp_path / "summary.json").rename(with_maps / "summary.json")
+    assert pack(study, out).new == 2  # the second seed's maps are not drawn any more
+    assert {name.split("/")[0] for name in kept_arrays(out, with_maps)} == {"map", "steps"}
+    assert {name.split("/")[0] for name in kept_arrays(out, other_seed)} == {"steps"}
+    assert {name.split("/")[0] for name in kept_arrays(out, study / "runs" / RUN)} == {"map"}
+    no_arrays = study / "runs" / "sc-CarGoal1-seed1"
+    _keep_arrays(no_arrays, lambda name: name != "steps/influence")
+    pack(study, out)
+    assert not kept_arrays(out, no_arrays)
+    assert not (out / "runs" / no_arrays.name / "measures.safetensors.gz").exists()
+
+
+def kept_arrays(out: Path, run: Path) -> dict[str, np.ndarray]:
+    return measures.read_arrays(out / "runs" / run.name)
+
+
+def _keep_arrays(run: Path, wanted: Callable[[str], bool]) -> None:
+    _write_arrays(run, {k: x for k, x in measures.read_arrays(run).items() if wanted(k)})
+
+
+def _write_arrays(run: Path, arrays: dict[str, np.ndarray]) -> None:
     blob = save(arrays)
     (run / "measures.safetensors").write_bytes(blob)
     content = measures.read_measures(run) | {measures.ARRAYS: hashlib.sha256(blob).hexdigest()}
     write_json(run / "measures.json", content)
+
+
+def test_an_array_from_outside_is_packed_as_it_is(tmp_path: Path) -> None:
+    study, out = write_measured_study(tmp_path / "study"), tmp_path / "packed"
+    run = study / "runs" / RUN
+    arrays = measures.read_arrays(run) | {"ours/x": np.float32([[1 / 3], [2 / 3]])}
+    _write_arrays(run, arrays)
     pack(study, out)
     np.testing.assert_array_equal(
         measures.read_arrays(out / "runs" / RUN)["ours/x"], arrays["ours/x"]

@@ -367,7 +367,7 @@ def _cut(panel: Panel) -> None:
 def _mapped(study: Study, case: str) -> list[Run]:
     """Return a run for each method that has maps, with the lowest seed they share."""
     by_method = [
-        {run.job.seed: run for run in study.of(method, case) if "cost_map" in run.measures}
+        {run.job.seed: run for run in study.of(method, case) if "map/predicted" in run.arrays}
         for method in study.methods
     ]
     by_method = [runs for runs in by_method if runs]

@@ -4,8 +4,9 @@
     OUT/runs/NAME/
       config.json, measures.json, resources.json    as in the run, absolute paths cut to names
       evaluation.json.gz                            the same, compressed
-      measures.safetensors.gz                       what figures show of it: the maps of the first
-                                                    scene, numbers with BITS significant bits
+      measures.safetensors.gz                       what figures show of it: the steps with their
+                                                    uncertainty, and of each method's first seed the
+                                                    maps of a scene; numbers with BITS bits
       episodes.csv.gz, updates.csv.gz               the columns that tables are made of; the cells
                                                     of the others are empty
       summary.json      with the checksums of these tables and, as `packed`, of the run's own
@@ -39,6 +40,7 @@ SAME = (  # what a run's numbers come from
     *("method", "task", "seed", "steps", "train_episodes", "deployment_episodes"),
     *("settings", "declared"),
 )
+ARRAYS = f"measures.safetensors{files.PACKED}"
 KEPT = {"episodes": ("episode", "step", *table.TRAINING), "updates": TIME_COLUMNS}
 
 
@@ -60,8 +62,13 @@ def pack(study: Path, out: Path) -> Packed:
     to_pack = [job for job in finished if not _made_there(out, job)]
     all_jobs = jobs + _other_jobs(out, jobs)
     grid.open_folder(out, all_jobs, grid.read_study(study)["source"])
+    drawn = _drawn_seeds([*finished, *(job for job in all_jobs if grid.done(out, job))])
     with locked(out):
-        new = [job for job in to_pack if pack_run(_run(study, job), _run(out, job))]
+        new = [
+            job
+            for job in to_pack
+            if pack_run(_run(study, job), _run(out, job), maps=job.name in drawn)
+        ]
         for job in jobs:
             if job not in finished:
                 _pack_failure(_run(study, job), _run(out, job))
@@ -78,7 +85,7 @@ def reuse(out: Path, jobs: list[Job], source: str, studies: Iterable[Path]) -> l
     """
     others = [(study, job) for study in studies for job in _others(out, study)]
     grid.open_folder(out, jobs, source)
-    taken = []
+    taken: list[tuple[Job, Path]] = []
     with locked(out):
         for job in jobs:
             target = files.require_folder(_run(out, job))
@@ -88,11 +95,25 @@ def reuse(out: Path, jobs: list[Job], source: str, studies: Iterable[Path]) -> l
                 if any(getattr(job, name) != getattr(other, name) for name in SAME):
                     continue
                 if grid.done(study, other):
-                    pack_run(_run(study, other), target)
-                    taken.append(job.name)
+                    taken.append((job, _run(study, other)))
                     break
                 _pack_failure(_run(study, other), target)
-    return taken
+        kept = [job for job in jobs if grid.done(out, job)]
+        drawn = _drawn_seeds([*kept, *(job for job, _ in taken)])
+        for job, run in taken:
+            pack_run(run, _run(out, job), maps=job.name in drawn)
+    return [job.name for job, _ in taken]
+
+
+def _drawn_seeds(jobs: Iterable[Job]) -> set[str]:
+    """Return the runs of which a report draws maps: of a method on a task, the lowest seed."""
+    lowest: dict[str, Job] = {}
+    for job in jobs:
+        method_and_task = job.name.removesuffix(f"-seed{job.seed}")
+        first = lowest.setdefault(method_and_task, job)
+        if job.seed < first.seed:
+            lowest[method_and_task] = job
+    return {job.name for job in lowest.values()}
 
 
 def _others(out: Path, study: Path) -> list[Job]:
@@ -129,16 +150,17 @@ def _size(run: Path) -> int:
     return sum(os.lstat(path).st_size for path in run.iterdir())
 
 
-def pack_run(run: Path, target: Path) -> bool:
+def pack_run(run: Path, target: Path, *, maps: bool = True) -> bool:
     """Write the packed form of a finished run; return False if it is there already."""
-    contents = _contents(run)
+    contents = _contents(run, maps)
     if all(_holds(target / name, data) for name, data in contents.items()):
         return False
     files.make_folder(target)
     # a run without a summary is not done: it goes first and comes last
     files.refuse_special(target / "summary.json")
     (target / "summary.json").unlink(missing_ok=True)
-    (target / "error.txt").unlink(missing_ok=True)
+    for stale in {"error.txt", ARRAYS} - contents.keys():
+        (target / stale).unlink(missing_ok=True)
     for name, data in contents.items():
         files.write_bytes(target / name, data)
     return True
@@ -160,7 +182,7 @@ def _holds(path: Path, data: bytes) -> bool:
         return False
 
 
-def _contents(run: Path) -> dict[str, bytes]:
+def _contents(run: Path, maps: bool) -> dict[str, bytes]:
     """Return the packed files of a run by name, each checked as a report would, summary last."""
     summary = files.read_json(run / "summary.json", SummaryFile)
     cuts = summary["tables"]
@@ -181,9 +203,11 @@ def _contents(run: Path) -> dict[str, bytes]:
     evaluation = files.json_bytes(files.read_json(run / "evaluation.json", EvaluationFile))
     contents[f"evaluation.json{files.PACKED}"] = files.packed(evaluation)
     numbers = files.read_json(run / "measures.json")
-    if arrays := measures.read_arrays(run):  # checks both files
-        blob = save({name: _drawn(name, array) for name, array in arrays.items()})
-        contents[f"measures.safetensors{files.PACKED}"] = files.packed(blob)
+    arrays = _drawn(measures.read_arrays(run), maps)  # checks both files
+    numbers.pop(measures.ARRAYS, None)
+    if arrays:
+        blob = save(arrays)
+        contents[ARRAYS] = files.packed(blob)
         numbers[measures.ARRAYS] = hashlib.sha256(blob).hexdigest()
     contents["measures.json"] = files.json_bytes(numbers)
     if files.is_there(run / "resources.json"):
@@ -205,9 +229,21 @@ def _only(data: bytes, columns: tuple[str, ...]) -> bytes:
     return b"".join(row + b"\r\n" for row in rows)
 
 
-def _drawn(name: str, array: np.ndarray) -> np.ndarray:
-    """Return what a figure can show of an array; one of a measure from outside as it is."""
-    if not name.startswith(("map/", "steps/")):
-        return array
-    part, exponent = np.frexp(array[:1] if name.startswith("map/") else array)
+def _drawn(arrays: dict[str, np.ndarray], maps: bool) -> dict[str, np.ndarray]:
+    """Return what figures show of a run's arrays; those of a measure from outside as they are."""
+    drawn = {}
+    for name, array in arrays.items():
+        if name.startswith("map/"):
+            if maps:
+                drawn[name] = _rounded(array[:1])
+        elif name.startswith("steps/"):
+            if "steps/influence" in arrays:  # without it no figure shows them
+                drawn[name] = _rounded(array)
+        else:
+            drawn[name] = array
+    return drawn
+
+
+def _rounded(array: np.ndarray) -> np.ndarray:
+    part, exponent = np.frexp(array)
     return np.ldexp(np.round(np.ldexp(part, BITS)), exponent - BITS).astype(np.float32)
