@@ -17,6 +17,7 @@ README = ROOT / "README.md"
 RESULTS = ROOT / "docs" / "results" / "tasks.md"
 PAPER = ROOT / "docs" / "results" / "paper.md"
 CLAIMS = ROOT / "docs" / "results" / "claims.md"
+CRITICS = ROOT / "docs" / "results" / "critics.md"
 LIMITS = ROOT / "docs" / "results" / "limits.md"
 PARTS = ROOT / "docs" / "results" / "parts.md"
 PRINTED = ROOT / "docs" / "results" / "printed.md"
@@ -69,23 +70,11 @@ def results(name: str = "tasks") -> tuple[Sequence[str], list[list[str]]]:
     return module.HEADER, module.rows_of(study(name))
 
 
-def filled_table(name: str, **only: str) -> str:
-    """Return what the runs in results/NAME came to, without columns that are empty.
-
-    `only` names the task, limit or method of the rows to show.
-    """
+def filled_table(name: str) -> str:
+    """Return what the runs in results/NAME came to, without columns that are empty."""
     header, rows = results(name)
-    rows = rows_with(header, rows, only)
     kept = [at for at in range(len(header)) if any(row[at] for row in rows)]
     return markdown([header[at] for at in kept], [[row[at] for at in kept] for row in rows])
-
-
-def rows_with(
-    header: Sequence[str], rows: Sequence[Sequence[str]], only: dict[str, str]
-) -> list[Sequence[str]]:
-    """Return the rows that have these values in the columns named."""
-    wanted = {header.index(column): value for column, value in only.items()}
-    return [row for row in rows if all(row[at] == value for at, value in wanted.items())]
 
 
 def sweep_table() -> str:
@@ -120,7 +109,7 @@ def refinement_table() -> str:
     columns = ("task", "limit", "seeds", "u and error", "error, least u", "error, most u")
     places = [module.HEADER.index(name) for name in columns]
     rows = [row for name in ("tasks", "ablations") for row in module.rows_of(study(name))]
-    shown = rows_with(module.HEADER, rows, {"method": "usc-nr"})
+    shown = [row for row in rows if row[module.HEADER.index("method")] == "usc-nr"]
     return markdown(columns, [[row[place] for place in places] for row in shown])
 
 
@@ -162,19 +151,15 @@ def tests_table() -> str:
     return markdown(table.header, table.rows)
 
 
-def reported_table(make: Any, *left_out: str, of: str = "tasks", **only: str) -> str:
-    """Return a table of the report, without intervals, marks and the columns named.
-
-    `only` names the task, limit or method of the rows to show.
-    """
+def reported_table(make: Any, *left_out: str, of: str = "tasks") -> str:
+    """Return a table of the report, without intervals, marks and the columns named."""
     table = make(study(of), ROOT)
     kept = [
         place
         for place, name in enumerate(table.header)
         if "IQM" not in name and name != "≠" and name not in left_out
     ]
-    shown = rows_with(table.header, table.rows, only)
-    rows = [[row[place] for place in kept] for row in shown]
+    rows = [[row[place] for place in kept] for row in table.rows]
     return markdown([table.header[place] for place in kept], rows)
 
 
@@ -191,7 +176,6 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join([text[0], "|---" * len(header) + "|\n", *text[1:]])
 
 
-BINDING = {"task": "CarButton1", "limit": "1"}  # the case with five seeds of every critic
 TABLES = {
     "methods": methods_table,
     "tasks": tasks_table,
@@ -208,8 +192,8 @@ TABLES = {
     "success": lambda: reported_table(tables.success_table, "within limit"),
     "improvement": lambda: reported_table(tables.improvement_table),
     "calibration": lambda: reported_table(tables.calibration_table, "within limit"),
-    "binding": lambda: filled_table("limits", **BINDING),
-    "better": lambda: reported_table(tables.improvement_table, "steps", of="limits", **BINDING),
+    "critics": lambda: filled_table("critics"),
+    "against": lambda: reported_table(tables.improvement_table, "steps", of="critics"),
     "sweep": sweep_table,
     "ablations": lambda: filled_table("ablations"),
     "parts": parts_table,
@@ -225,7 +209,8 @@ PAGES = {  # the tables of each
         *("success", "improvement", "calibration"),
     },
     CLAIMS: {"claims", "tests"},
-    LIMITS: {"binding", "better", "sweep"},
+    CRITICS: {"critics", "against"},
+    LIMITS: {"sweep"},
     PARTS: {"ablations", "parts", "refinement"},
     PRINTED: {"printed", "diverged"},
 }
