@@ -91,6 +91,41 @@ def test_a_state_put_back_costs_what_it_did(mechanisms, usc):
         assert same == pytest.approx(fresh.realised[at], abs=1e-6)
 
 
+def test_actions_are_ranked_by_what_followed_on_them(mechanisms, usc):
+    actions = importlib.import_module("actions")
+    env, policy, gamma = KeptPoint(), usc.policy(seed=0), usc.config.gamma
+    fresh = mechanisms.deploy(env, policy, gamma, 3, seed=0)
+    rng = np.random.default_rng(0)
+    states = actions.states_of(fresh, rng)
+    assert len(set(fresh.number[states])) == len(states)
+    some = rng.uniform(-1, 1, (len(states), 4, fresh.transitions.action.shape[1]))
+    some = some.astype(np.float32)
+    tried = actions.follow(env, policy, fresh, states, some, horizon=60)
+    truth = (gamma ** np.arange(60) * tried.costs).sum(axis=2)
+    for row, column in ((0, 0), (len(states) - 1, 3)):
+        same = mechanisms.held_cost(env, policy, fresh, states[row], some[row, column], gamma)
+        assert truth[row, column] == pytest.approx(same, abs=1e-6)
+    differ = np.array([[0.0, 1.0, 2.0], [3.0, 3.0, 3.0], [2.0, 1.0, 5.0]])
+    assert actions.rank(differ, differ).value == pytest.approx(1.0)
+    assert actions.rank(-differ, differ).value == pytest.approx(-1.0)
+    assert actions.rank(0 * differ, differ).value == 0.0
+
+
+def test_a_network_is_told_what_followed(mechanisms, usc):
+    actions = importlib.import_module("actions")
+    env, policy = KeptPoint(), usc.policy(seed=0)
+    with pytest.raises(ValueError, match="no episode is longer than 3000 decisions"):
+        actions.tell(env, policy, 0.999, 40)
+    told = actions.tell(env, policy, 0.5, 400)
+    assert 200 < len(told.obs) == len(told.realised) < 400  # not those before the time limit
+    told = told._replace(realised=told.action[:, 0] + 2.0)  # an outcome that can be learned
+    network, r2 = actions.taught(usc, told, 200)
+    assert r2 > 0.9
+    np.testing.assert_allclose(
+        network(told.obs, told.action).mean(), told.realised.mean(), atol=0.1
+    )
+
+
 @pytest.mark.parametrize("has_goal", [True, False])
 def test_a_task_is_solved_by_the_first_good_window(monkeypatch, has_goal):
     """A run that is done and a run that is watched are solved at the same episode."""
