@@ -107,13 +107,9 @@ def reuse(out: Path, jobs: list[Job], source: str, studies: Iterable[Path]) -> l
 
 def _drawn_seeds(jobs: Iterable[Job]) -> set[str]:
     """Return the runs of which a report draws maps: of a method on a task, the lowest seed."""
-    lowest: dict[str, Job] = {}
-    for job in jobs:
-        method_and_task = job.name.removesuffix(f"-seed{job.seed}")
-        first = lowest.setdefault(method_and_task, job)
-        if job.seed < first.seed:
-            lowest[method_and_task] = job
-    return {job.name for job in lowest.values()}
+    falling = sorted(jobs, key=lambda job: job.seed, reverse=True)
+    lowest = {job.name.removesuffix(f"-seed{job.seed}"): job.name for job in falling}
+    return set(lowest.values())
 
 
 def _others(out: Path, study: Path) -> list[Job]:
