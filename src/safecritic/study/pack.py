@@ -85,11 +85,15 @@ def reuse(out: Path, jobs: list[Job], source: str, studies: Iterable[Path]) -> l
     """
     others = [(study, job) for study in studies for job in _others(out, study)]
     grid.open_folder(out, jobs, source)
+    kept: list[Job] = []
     taken: list[tuple[Job, Path]] = []
     with locked(out):
         for job in jobs:
             target = files.require_folder(_run(out, job))
-            if grid.done(out, job) or files.is_there(target / "episodes.csv"):
+            if grid.done(out, job):
+                kept.append(job)
+                continue
+            if files.is_there(target / "episodes.csv"):
                 continue
             for study, other in others:
                 if any(getattr(job, name) != getattr(other, name) for name in SAME):
@@ -98,7 +102,6 @@ def reuse(out: Path, jobs: list[Job], source: str, studies: Iterable[Path]) -> l
                     taken.append((job, _run(study, other)))
                     break
                 _pack_failure(_run(study, other), target)
-        kept = [job for job in jobs if grid.done(out, job)]
         drawn = _drawn_seeds([*kept, *(job for job, _ in taken)])
         for job, run in taken:
             pack_run(run, _run(out, job), maps=job.name in drawn)
