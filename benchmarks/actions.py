@@ -3,8 +3,8 @@
     safecritic train usc CarButton1
     python benchmarks/actions.py runs/usc-CarButton1-seed0
 
-A limit is kept through what Q_C says of actions. In one state of each of many fresh episodes, where
-Q_C is high, the environment is put back, each of eight uniform actions is held for a decision and
+A limit is kept through what Q_C says of actions. In a state of each fresh episode that has any with
+a high Q_C, the environment is put back, each of eight uniform actions is held for a decision and
 the policy (without its screen) is followed. What that costs, discounted, is the truth, with which
 each row of the table is compared:
 
