@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from scipy.stats import rankdata
@@ -41,13 +40,14 @@ from safecritic.evaluation.evaluate import Policy, rollout_horizon
 from safecritic.evaluation.statistics import Interval, bootstrap
 from safecritic.run import env_state
 from safecritic.run.episode import discounted_sums
+from told import told
 
 AHEAD = (1, 2, 5, 10, 20)  # decisions that are simulated
 NOISE = 0.2  # of a disturbed action, of which each number is in [-1, 1]
 UNIFORM = 0.15  # share of uniform actions among those that the told network sees
 TOLD_SEED = 600_000  # of its first scene
 HELD_OUT = 0.1  # share of the episodes that it is judged by
-CHECKS, PATIENCE, UPDATES = 40, 6, 500  # when the told network is looked at and ends
+UPDATES = 10_000  # of the told network
 
 
 class Tried(NamedTuple):
@@ -130,7 +130,7 @@ def rank(said: np.ndarray, truth: np.ndarray) -> Interval:
     return bootstrap([each], lambda parts: parts[0].mean(axis=1))
 
 
-class Told(NamedTuple):
+class Outcomes(NamedTuple):
     """Decisions of a policy and the discounted cost that followed."""
 
     obs: np.ndarray  # (N, O)
@@ -139,7 +139,7 @@ class Told(NamedTuple):
     episode: np.ndarray  # (N,)
 
 
-def tell(env: Any, policy: Policy, gamma: float, number: int) -> Told:
+def outcomes(env: Any, policy: Policy, gamma: float, number: int) -> Outcomes:
     """Let the policy decide `number` times or a little more; return those of known outcome."""
     rng, horizon = np.random.default_rng(1), rollout_horizon(gamma)
     rows: list[tuple[np.ndarray, np.ndarray, float, int]] = []
@@ -167,44 +167,30 @@ def tell(env: Any, policy: Policy, gamma: float, number: int) -> Told:
         raise ValueError(f"no episode is longer than {horizon} decisions, or ends by itself")
     columns = zip(*rows, strict=True)
     obs, action, realised, number_of = (np.array(column, np.float32) for column in columns)
-    return Told(obs, action, realised, number_of)
+    return Outcomes(obs, action, realised, number_of)
 
 
-def taught(agent: api.Agent, told: Told, number: int) -> tuple[Any, float]:
-    """Return a network like Q_C, fitted to the first of them, and its R2 in other episodes."""
+def taught(agent: api.Agent, seen: Outcomes, number: int) -> tuple[Any, float]:
+    """Return a network like Q_C, told the first of them, and its R2 in other episodes."""
     state, config = agent.training.device.agent, agent.config
     inputs = jax.jit(lambda o, a: networks.join(critic_inputs(state, o, config), a))
-    rows = jnp.asarray(inputs(told.obs, told.action))
-    held = told.episode >= np.quantile(told.episode, 1.0 - HELD_OUT)
-    x, y = rows[np.flatnonzero(~held)[:number]], told.realised[~held][:number]
-    optimiser = optax.adamw(1e-3, weight_decay=1e-4)
+    rows = np.asarray(inputs(seen.obs, seen.action))
+    held = seen.episode >= np.quantile(seen.episode, 1.0 - HELD_OUT)
+    first, truth = np.flatnonzero(~held)[:number], seen.realised[held]
 
-    def loss(params: Any, at: jax.Array) -> jax.Array:
-        return jnp.mean((networks.forward(params, x[at])[:, 0] - jnp.asarray(y)[at]) ** 2)
+    def r2(values: np.ndarray) -> float:
+        return 1.0 - float(np.mean((values - truth) ** 2) / truth.var())
 
-    @jax.jit
-    def some(carry: Any, key: jax.Array) -> Any:
-        def step(carry: Any, at: jax.Array) -> Any:
-            params, opt = carry
-            change, opt = optimiser.update(jax.grad(loss)(params, at), opt, params)
-            return (optax.apply_updates(params, change), opt), None
-
-        drawn = jax.random.randint(key, (UPDATES, 128), 0, len(y))
-        return jax.lax.scan(step, carry, drawn)[0]
-
-    predict = jax.jit(lambda params, rows: networks.forward(params, rows)[:, 0])
-    params = networks.init(jax.random.PRNGKey(0), (rows.shape[1], *config.hidden, 1))
-    carry = params, optimiser.init(params)
-    best, least, since = params, np.inf, 0
-    for key in jax.random.split(jax.random.PRNGKey(1), CHECKS):
-        carry = some(carry, key)
-        error = float(np.mean((predict(carry[0], rows[held]) - told.realised[held]) ** 2))
-        best, least, since = (carry[0], error, 0) if error < least else (best, least, since + 1)
-        if since == PATIENCE:
-            break
-    found = best
-    r2 = 1.0 - least / float(told.realised[held].var())
-    return lambda obs, action: np.asarray(predict(found, inputs(obs, action))), r2
+    network = told(
+        rows[first],
+        seen.realised[first],
+        rows[held],
+        r2,
+        optax.squared_error,
+        config.hidden,
+        UPDATES,
+    )
+    return lambda o, a: network.predict(np.asarray(inputs(o, a))), r2(network.held)
 
 
 def main() -> None:
@@ -230,7 +216,7 @@ def main() -> None:
         tried = follow(env, policy, fresh, states, actions, horizon)
         again = follow(env, policy, fresh, states, actions, horizon, NOISE)
         number = int(max(options.told, default=0) / (1.0 - 2 * HELD_OUT))
-        told = tell(env, policy, gamma, number) if number else None
+        seen = outcomes(env, policy, gamma, number) if number else None
     weights = gamma ** np.arange(horizon)
     truth = (weights * tried.costs).sum(axis=2)
     proposed = fresh.realised[states].mean()
@@ -254,8 +240,8 @@ def main() -> None:
         row(f"{name}, then Q_C", paid + ahead(critic, tried, decisions, gamma))
         row(name, paid)
     for number in options.told:
-        assert told is not None
-        network, r2 = taught(agent, told, number)
+        assert seen is not None
+        network, r2 = taught(agent, seen, number)
         row(f"told, {number:,} decisions (R2 {r2:.2f})", q_of_actions(network, tried))
     row(f"disturbed by {NOISE:g}", (weights * again.costs).sum(axis=2))
 

@@ -16,19 +16,18 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from safecritic import api, networks
+from safecritic import api
 from safecritic.agents.cost_critic import critic_inputs
 from safecritic.agents.safety_critic import SafetyCriticSettings
 from safecritic.evaluation.critic_quality import CriticSteps, auc, usable_steps
 from safecritic.evaluation.statistics import Interval, bootstrap
+from told import told
 
 SEED = 40_000  # of the first scene, far from all others
-CHECKS = 20  # times that the network is looked at while it learns; the best counts
 
 
 def scenes(
@@ -42,32 +41,6 @@ def scenes(
     state = agent.training.device.agent
     inputs = critic_inputs(state, jnp.asarray(obs, jnp.float32), agent.config)
     return np.asarray(inputs), found.steps, number
-
-
-def learn(inputs: np.ndarray, labels: np.ndarray, hidden: tuple[int, ...], updates: int) -> Any:
-    """Yield the network's averaged parameters now and then while it learns the labels."""
-    params = networks.init(jax.random.PRNGKey(0), (inputs.shape[1], *hidden, 1))
-    optimiser = optax.adamw(5e-4, weight_decay=1e-3)
-
-    def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-        return optax.sigmoid_binary_cross_entropy(networks.forward(params, x)[:, 0], y).mean()
-
-    @jax.jit
-    def some(carry: Any, keys: jax.Array) -> Any:
-        def step(carry: Any, key: jax.Array) -> Any:
-            params, opt, mean = carry
-            at = jax.random.randint(key, (256,), 0, len(x))
-            change, opt = optimiser.update(jax.grad(loss)(params, x[at], y[at]), opt, params)
-            params = optax.apply_updates(params, change)
-            return (params, opt, networks.update_target(mean, params, 0.002)), None
-
-        return jax.lax.scan(step, carry, keys)[0]
-
-    x, y = jnp.asarray(inputs), jnp.asarray(labels, jnp.float32)
-    carry = params, optimiser.init(params), params
-    for keys in jax.random.split(jax.random.PRNGKey(1), (CHECKS, updates // CHECKS)):
-        carry = some(carry, keys)
-        yield carry[2]
 
 
 def interval(scores: np.ndarray, steps: CriticSteps, number: np.ndarray) -> Interval:
@@ -97,17 +70,18 @@ def main() -> None:
             parser.error(f"{run} holds an agent of {agent.method}, which has no safety critic")
         x, known, _ = scenes(agent, options.episodes, options.seed + options.held_out)
         held, steps, number = scenes(agent, options.held_out, options.seed)
-        mean, spread = x.mean(axis=0), x.std(axis=0) + 1e-3
-        x, held = (x - mean) / spread, (held - mean) / spread
-        forward = jax.jit(lambda params, rows: networks.forward(params, rows)[:, 0])
-        tried = [
-            np.asarray(forward(params, held))
-            for params in learn(x, known.positive, agent.config.hidden, options.updates)
-        ]
-        best = max(tried, key=lambda scores: auc(scores, steps.positive))
+        network = told(
+            x,
+            known.positive,
+            held,
+            lambda scores, seen=steps.positive: auc(scores, seen),
+            optax.sigmoid_binary_cross_entropy,
+            agent.config.hidden,
+            options.updates,
+        )
         cells = [
             f"{one.value:.3f} [{one.low:.3f}, {one.high:.3f}]"
-            for one in (interval(scores, steps, number) for scores in (steps.q_cost, best))
+            for one in (interval(scores, steps, number) for scores in (steps.q_cost, network.held))
         ]
         share = f"{steps.positive.mean():.0%}"
         print(f"| {run.name} | {len(x):,} | {share} | {' | '.join(cells)} |", flush=True)

@@ -549,7 +549,7 @@ def sensitivity_figures(
 
     spread, true_spread = float(q[usable].std()), float(fresh.realised[usable].std())
     figures = []
-    q_seen, true_seen = [], []
+    q_seen, true_seen, numbers = [], [], []
     for name, rows in (("all", usable), ("top", costly)):
         visited = rng.choice(rows, VISITED)
         ratio = compared(predicted(visited, uniform(visited, ACTIONS)), spread)
@@ -570,6 +570,7 @@ def sensitivity_figures(
         )
         q_seen.append(predicted(chosen, actions))
         true_seen.append(truth)
+        numbers.append(fresh.number[chosen])
         figures += [
             Figure(
                 f"{name}: Q_C, simulated",
@@ -587,19 +588,36 @@ def sensitivity_figures(
     if not q_seen:
         return figures
     both = [np.concatenate(x) for x in (q_seen, true_seen)]
-    x, y = (values - values.mean(axis=1, keepdims=True) for values in both)
-    size = np.sqrt((x**2).sum() * (y**2).sum())
-    agreement = float((x * y).sum() / size) if size > 0 else float("nan")
     matters = float((np.ptp(both[1], axis=1) > 0).mean())
     return [
         *figures,
         Figure(
-            "agreement", agreement, "{:+.2f}", "correlation of both over the actions of a state"
+            "agreement",
+            agreement(*both, np.concatenate(numbers)),
+            "{:+.2f}",
+            "correlation of both over the actions of a state, 95% interval over episodes",
         ),
         Figure(
             "action matters", matters, "{:.0%}", "share of simulated states where truth differs"
         ),
     ]
+
+
+def agreement(said: np.ndarray, truth: np.ndarray, number: np.ndarray) -> Interval:
+    """Return the correlation of both, (S, A), over the actions of a state; `number` of an episode.
+
+    Episodes are drawn, not states: a stuck one may have many of them.
+    """
+    x, y = (values - values.mean(axis=1, keepdims=True) for values in (said, truth))
+    products = np.stack([(x * y).sum(axis=1), (x**2).sum(axis=1), (y**2).sum(axis=1)], axis=1)
+    episodes = [products[number == one].sum(axis=0) for one in np.unique(number)]
+
+    def correlation(parts: list[np.ndarray]) -> np.ndarray:
+        together, *alone = parts[0].sum(axis=1).T
+        size = np.sqrt(alone[0] * alone[1])
+        return np.divide(together, size, out=np.zeros(len(size)), where=size > 0)
+
+    return bootstrap([np.array(episodes)], correlation)
 
 
 def held_cost(

@@ -111,18 +111,33 @@ def test_actions_are_ranked_by_what_followed_on_them(mechanisms, usc):
     assert actions.rank(0 * differ, differ).value == 0.0
 
 
+def test_agreement_is_of_actions_and_its_interval_of_episodes(mechanisms):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(40, 8)) + 10 * rng.normal(size=(40, 1))
+    states = np.repeat(rng.normal(size=(40, 1)), 8, axis=1)  # knows states, nothing of actions
+    number = np.repeat(np.arange(10), 4)
+    assert mechanisms.agreement(states, truth, number).value == 0.0
+    assert mechanisms.agreement(3 * truth + states, truth, number).value == pytest.approx(1.0)
+    assert mechanisms.agreement(-truth, truth, number).high == pytest.approx(-1.0)
+    partly = truth + 2 * rng.normal(size=truth.shape)
+    ten = mechanisms.agreement(partly, truth, number)
+    assert 0.0 < ten.low < ten.value < ten.high < 1.0
+    one = mechanisms.agreement(partly, truth, np.zeros(len(truth)))  # all of one episode
+    assert one.low == one.high == pytest.approx(ten.value)
+
+
 def test_a_network_is_told_what_followed(mechanisms, usc):
     actions = importlib.import_module("actions")
     env, policy = KeptPoint(), usc.policy(seed=0)
     with pytest.raises(ValueError, match="no episode is longer than 3000 decisions"):
-        actions.tell(env, policy, 0.999, 40)
-    told = actions.tell(env, policy, 0.5, 400)
-    assert 200 < len(told.obs) == len(told.realised) < 400  # not those before the time limit
-    told = told._replace(realised=told.action[:, 0] + 2.0)  # an outcome that can be learned
-    network, r2 = actions.taught(usc, told, 200)
+        actions.outcomes(env, policy, 0.999, 40)
+    seen = actions.outcomes(env, policy, 0.5, 400)
+    assert 200 < len(seen.obs) == len(seen.realised) < 400  # not those before the time limit
+    seen = seen._replace(realised=seen.action[:, 0] + 2.0)  # an outcome that can be learned
+    network, r2 = actions.taught(usc, seen, 200)
     assert r2 > 0.9
     np.testing.assert_allclose(
-        network(told.obs, told.action).mean(), told.realised.mean(), atol=0.1
+        network(seen.obs, seen.action).mean(), seen.realised.mean(), atol=0.1
     )
 
 
