@@ -1,6 +1,7 @@
 """What each part of a method is worth: a study's other methods minus the whole one.
 
     python benchmarks/parts.py results/ablations
+    python benchmarks/parts.py results/ablations --base results/critics   # which has more seeds
 
 Differences of the means over seeds with their 95% intervals (Welch's t), in bold where that leaves
 out 0. Runs of one seed are not paired: what two methods make of it is hardly correlated. Success,
@@ -56,11 +57,19 @@ def errors(run: tables.Run) -> dict[str, float]:
     return {"error_low": float(fifths[0].mean()), "error_high": float(fifths[-1].mean())}
 
 
-def rows_of(table: tables.StudyTable, whole: str = "usc") -> list[list[str]]:
-    """Return the cells of the table: every method but the whole one, on every task."""
+def rows_of(
+    table: tables.StudyTable, whole: str = "usc", base_of: tables.StudyTable | None = None
+) -> list[list[str]]:
+    """Return the cells of the table: every method but the whole one, on every task.
+
+    The runs of the whole one are those of the study `base_of`, on the same task at the same limit.
+    """
+    all_whole = [run for run in (base_of or table).runs if run.method == whole and run.done]
     rows = []
     for case, (task, *_) in table.case_of.items():
-        base = [run.row | errors(run) for run in table.of(whole, case)]
+        limit = table.limit(case, whole)
+        same = [run for run in all_whole if (run.task, run.limit) == (task, limit)]
+        base = [run.row | errors(run) for run in same]
         for method in table.methods:
             own = [run.row | errors(run) for run in table.of(method, case)]
             if method == whole or not own or not base:
@@ -77,8 +86,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", type=Path, help="folder of the study")
     parser.add_argument("--whole", default="usc", help="the method the others are compared with")
+    parser.add_argument("--base", type=Path, help="folder of a study with other runs of it")
     options = parser.parse_args()
-    rows = rows_of(tables.read(options.study), options.whole)
+    base = tables.read(options.base) if options.base else None
+    rows = rows_of(tables.read(options.study), options.whole, base)
     print("| " + " | ".join(HEADER) + " |")
     print("|---" * len(HEADER) + "|")
     for row in rows:

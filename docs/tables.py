@@ -104,6 +104,16 @@ def parts_table() -> str:
     return markdown(module.HEADER, module.rows_of(study("ablations")))
 
 
+def again_table() -> str:
+    """Return the same against all seeds of USC in results/critics, with SC, which has no part."""
+    module = benchmark("parts")
+    rows = module.rows_of(study("ablations"), base_of=study("critics"))
+    cases = {tuple(row[:2]) for row in rows}
+    others = [row for row in module.rows_of(study("critics")) if tuple(row[:2]) in cases]
+    rows += [row for row in others if row[module.HEADER.index("method")] == "sc"]
+    return markdown(module.HEADER, sorted(rows, key=lambda row: list(TASKS).index(row[0])))
+
+
 def refinement_table() -> str:
     """Return of that, what refinement does to Q_C, in every study that has it."""
     module = benchmark("parts")
@@ -199,6 +209,7 @@ TABLES = {
     "sweep": sweep_table,
     "ablations": lambda: filled_table("ablations"),
     "parts": parts_table,
+    "again": again_table,
     "refinement": refinement_table,
     "printed": lambda: filled_table("printed"),
     "diverged": lambda: diverged_table("printed"),
@@ -213,7 +224,7 @@ PAGES = {  # the tables of each
     CLAIMS: {"claims", "tests"},
     CRITICS: {"critics", "against"},
     LIMITS: {"sweep"},
-    PARTS: {"ablations", "parts", "refinement"},
+    PARTS: {"ablations", "parts", "again", "refinement"},
     PRINTED: {"printed", "diverged"},
 }
 

@@ -196,6 +196,13 @@ def test_a_part_is_worth_what_the_whole_does_better_than_the_rest(monkeypatch, t
     assert (second["seeds"], second["cost"]) == ("1, 3", "+1.80")
     backwards = parts.rows_of(study, whole="sc")
     assert backwards[-1][parts.HEADER.index("cost")] == "**-2.00 [-2.45, -1.55]**"
+    dear = {"usc": [(2.0, 1.0, 6.0), (2.4, 1.0, 5.0)], "sc": [(9.0, 1.0, 6.5)]}
+    other = study_table.read(write_outcomes(tmp_path / "other", dear))
+    first, second = parts.rows_of(study, base_of=other)
+    seeds, cost = (parts.HEADER.index(name) for name in ("seeds", "cost"))
+    assert first[seeds] == "3, 2"
+    assert first[cost].startswith("+1.00 [")
+    assert (second[seeds], second[cost]) == ("1, 2", "+0.80")
     assert parts.difference(np.array([-0.001]), np.zeros(1), 2) == "+0.00"
     steps = {"steps/influence": np.array([0.9, 0.1, 0.3, 0.5, 0.7])}
     steps |= {"steps/q_cost": np.arange(5.0), "steps/realised": np.array([4.0, 1.5, 2, 3, 4])}

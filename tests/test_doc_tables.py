@@ -44,6 +44,19 @@ def test_the_published_report_has_the_tables_of_the_committed_runs(tables: Any) 
         assert html.escape(one.text) in text, one.case
 
 
+def test_the_readme_is_as_fast_as_the_page_of_speed_says() -> None:
+    text = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    for line, said in (
+        ("DDPG steps/s on HalfCheetah over sbx's", "DDPG runs at {} times SBX's"),
+        ("DDPG steps/s on HalfCheetah over sb3's", "{} times SB3's steps per second"),
+        ("USC update over SC's", "USC's update takes {} times as long as SC's"),
+    ):
+        found = re.search(rf"^(?:holds|MISSED) +{re.escape(line)}: ([\d.]+)", text, re.M)
+        assert found is not None
+        assert said.format(found[1]) in readme
+
+
 def test_every_method_has_its_row_and_its_page(tables: Any) -> None:
     rows = tables.methods_table().splitlines()[2:]
     for row, method in zip(rows, methods._TABLE, strict=True):
