@@ -1,8 +1,9 @@
 """Writes the tables that follow from the code or the committed runs: `python docs/tables.py`."""
 
 import functools
-import importlib.util
+import importlib
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -56,12 +57,10 @@ def tasks_table() -> str:
 
 def benchmark(name: str) -> Any:
     """Return the module of a benchmark."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    folder = str(ROOT / "benchmarks")
+    if folder not in sys.path:
+        sys.path.append(folder)  # they import each other
+    return importlib.import_module(name)
 
 
 def results(name: str = "tasks") -> tuple[Sequence[str], list[list[str]]]:
@@ -76,6 +75,12 @@ def filled_table(name: str, *left_out: str) -> str:
     filled = [at for at in range(len(header)) if any(row[at] for row in rows)]
     kept = [at for at in filled if header[at] not in left_out]
     return markdown([header[at] for at in kept], [[row[at] for at in kept] for row in rows])
+
+
+def phases_table() -> str:
+    """Return what a lower limit does to training, as benchmarks/phases.py prints it."""
+    module = benchmark("phases")
+    return markdown(module.HEADER, module.rows_of(study("critics")))
 
 
 def sweep_table() -> str:
@@ -206,6 +211,7 @@ TABLES = {
     # its runs shared the machine with other work: their minutes say nothing
     "critics": lambda: filled_table("critics", "minutes"),
     "against": lambda: reported_table(tables.improvement_table, "steps", of="critics"),
+    "phases": phases_table,
     "sweep": sweep_table,
     "ablations": lambda: filled_table("ablations"),
     "parts": parts_table,
@@ -222,7 +228,7 @@ PAGES = {  # the tables of each
         *("success", "improvement", "calibration"),
     },
     CLAIMS: {"claims", "tests"},
-    CRITICS: {"critics", "against"},
+    CRITICS: {"critics", "against", "phases"},
     LIMITS: {"sweep"},
     PARTS: {"ablations", "parts", "again", "refinement"},
     PRINTED: {"printed", "diverged"},

@@ -179,6 +179,22 @@ def test_a_task_is_solved_by_the_first_good_window(monkeypatch, has_goal):
     )
 
 
+def test_training_is_cut_where_the_task_is_learned(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    cut = importlib.import_module("phases")
+    success = np.r_[np.zeros(10), np.ones(70)]
+    assert cut.learned(success) == 58  # two failures among the last fifty
+    assert cut.learned(np.zeros(80)) == 80
+    assert cut.learned(np.ones(20)) == 20
+    cost = np.r_[np.full(58, 5.0), np.full(22, 2.0)]
+    episodes = {"step": np.arange(1, 81) * 100.0, "success": success, "cost": cost}
+    assert cut.phases(types.SimpleNamespace(episodes=episodes)) == [5800, 5, 2, 100, 20]
+    never = {"step": np.arange(1, 81) * 100.0, "success": np.zeros(80), "cost": cost}
+    found = cut.phases(types.SimpleNamespace(episodes=never))
+    assert found[0] == 8000
+    assert np.isnan(found[2:]).all()
+
+
 def test_a_part_is_worth_what_the_whole_does_better_than_the_rest(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(BENCHMARKS)
     parts = importlib.import_module("parts")
