@@ -31,7 +31,7 @@ import numpy as np
 import optax
 from scipy.stats import rankdata
 
-from mechanisms import HELD, SEED, Deployed, deploy
+from mechanisms import HELD, SEED, Deployed, deploy, over_actions
 from safecritic import api, networks
 from safecritic.agents.cost_critic import critic_inputs
 from safecritic.agents.safety_critic import SafetyCriticSettings
@@ -65,9 +65,7 @@ def states_of(fresh: Deployed, rng: np.random.Generator) -> np.ndarray:
 
     One of each: a stuck episode has so many that a few would be most of them.
     """
-    usable = np.flatnonzero(fresh.usable)
-    q = fresh.column("q_cost")[usable]
-    high = usable[q >= np.quantile(q, 0.75)]
+    high = fresh.costly()
     number = fresh.number[high]
     return np.array([rng.choice(high[number == one]) for one in np.unique(number)])
 
@@ -104,13 +102,6 @@ def follow(
                 action = action + noise * rng.standard_normal(action.shape)
                 action = np.clip(action, -1.0, 1.0).astype(np.float32)
     return Tried(fresh.transitions.obs[states], actions, costs, reached, ended)
-
-
-def q_of_actions(critic: Any, tried: Tried) -> np.ndarray:
-    """Return what a critic, (obs, action) -> (N,), says of the actions, (S, A)."""
-    rows = np.repeat(tried.obs, tried.actions.shape[1], axis=0)
-    flat = tried.actions.reshape(len(rows), -1)
-    return critic(rows, flat).reshape(tried.actions.shape[:2])
 
 
 def ahead(critic: Critic, tried: Tried, decisions: int, gamma: float) -> np.ndarray:
@@ -233,7 +224,7 @@ def main() -> None:
         cells = f"{found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}] | {chosen.mean():.2f}"
         print(f"| {name} | {cells} |", flush=True)
 
-    row("Q_C", q_of_actions(critic.q_cost, tried))
+    row("Q_C", over_actions(critic.q_cost, tried.obs, actions))
     for decisions in AHEAD:
         paid = (weights * tried.costs)[:, :, :decisions].sum(axis=2)
         name = f"{decisions} decision{'s' if decisions > 1 else ''}"
@@ -242,7 +233,7 @@ def main() -> None:
     for number in options.told:
         assert seen is not None
         network, r2 = taught(agent, seen, number)
-        row(f"told, {number:,} decisions (R2 {r2:.2f})", q_of_actions(network, tried))
+        row(f"told, {number:,} decisions (R2 {r2:.2f})", over_actions(network, tried.obs, actions))
     row(f"disturbed by {NOISE:g}", (weights * again.costs).sum(axis=2))
 
 

@@ -31,7 +31,7 @@ import jax
 import numpy as np
 from scipy.stats import t
 
-from mechanisms import HELD, SEED, Deployed, deploy, held_cost
+from mechanisms import HELD, SEED, Deployed, agreement, deploy, held_cost, over_actions
 from safecritic import api, replay
 from safecritic.agents import safety_critic, scaling
 from safecritic.agents.cost_critic import critic_inputs, q_cost
@@ -94,8 +94,7 @@ class Truth:
             if not self.fresh.states:
                 raise ValueError("the environment cannot be put back into a state")
             usable = np.flatnonzero(self.fresh.usable)
-            q = self.fresh.column("q_cost")[usable]
-            high = usable[q >= np.quantile(q, 0.75)]
+            high = self.fresh.costly()
             rng = np.random.default_rng(seed)
             # half of them where cost is near: elsewhere no action costs anything
             parts = [rng.choice(usable, states // 2), rng.choice(high, states - states // 2)]
@@ -124,18 +123,15 @@ class Truth:
 
         rows = self.fresh.transitions
         q = np.asarray(predict(rows.obs[self.usable], rows.action[self.usable]))
-        obs = np.repeat(rows.obs[self.states], HELD, axis=0)
-        tried = np.asarray(predict(obs, self.actions.reshape(len(obs), -1)))
-        gap = tried.reshape(self.costs.shape) - self.costs
-        x, y = (v - v.mean(axis=1, keepdims=True) for v in (gap + self.costs, self.costs))
-        size = np.sqrt((x**2).sum() * (y**2).sum())
+        tried = over_actions(predict, rows.obs[self.states], self.actions)
+        gap = tried - self.costs
         realised = self.fresh.realised[self.usable].mean()
         return [
             auc(q, self.soon),
             float(q.mean() / realised) if realised > 0 else float("nan"),
             float(np.maximum(-gap, 0.0).mean()),
             float(np.maximum(gap, 0.0).mean()),
-            float((x * y).sum() / size) if size > 0 else float("nan"),
+            agreement(tried, self.costs, self.fresh.number[self.states]).value,
         ]
 
 

@@ -124,6 +124,12 @@ class Deployed(NamedTuple):
         """Return a column of the episodes' records, (N,)."""
         return np.concatenate([episode.column(name) for episode in self.episodes])
 
+    def costly(self) -> np.ndarray:
+        """Return which of the usable decisions have a Q_C in the highest quarter of theirs."""
+        usable = np.flatnonzero(self.usable)
+        q = self.column("q_cost")[usable]
+        return usable[q >= np.quantile(q, 0.75)]
+
 
 def deploy(env: Any, policy: Policy, gamma: float, episodes: int, seed: int) -> Deployed:
     """Run episodes, number i from seed + i."""
@@ -531,15 +537,14 @@ def sensitivity_figures(
     usable = np.flatnonzero(fresh.usable)
     if not len(usable):
         return []
-    costly = usable[q[usable] >= np.quantile(q[usable], 0.75)]
+    costly = fresh.costly()
 
     def uniform(states: np.ndarray, actions: int) -> np.ndarray:
         shape = (len(states), actions, fresh.transitions.action.shape[1])
         return rng.uniform(-1.0, 1.0, shape).astype(np.float32)
 
     def predicted(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        rows = np.repeat(obs[states], actions.shape[1], axis=0)
-        return critic.q_cost(rows, actions.reshape(len(rows), -1)).reshape(actions.shape[:2])
+        return over_actions(critic.q_cost, obs[states], actions)
 
     def compared(values: np.ndarray, spread: float) -> Interval:
         if spread == 0:
@@ -601,6 +606,12 @@ def sensitivity_figures(
             "action matters", matters, "{:.0%}", "share of simulated states where truth differs"
         ),
     ]
+
+
+def over_actions(critic: Any, obs: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """Return what a critic, (obs, action) -> (N,), says of A actions in each of S states."""
+    rows = np.repeat(obs, actions.shape[1], axis=0)
+    return np.asarray(critic(rows, actions.reshape(len(rows), -1))).reshape(actions.shape[:2])
 
 
 def agreement(said: np.ndarray, truth: np.ndarray, number: np.ndarray) -> Interval:

@@ -58,8 +58,9 @@ def means_of(table: tables.StudyTable) -> list[list[str]]:
         for method in table.methods if TASKS[task].has_goal else ():
             runs = table.of(method, case)
             if runs:
-                columns = zip(COLUMNS.values(), zip(*map(phases, runs), strict=True), strict=True)
-                cells = [interval(np.array(values), digits) for digits, values in columns]
+                columns = np.array([phases(run) for run in runs]).T
+                digits = COLUMNS.values()
+                cells = [interval(*pair) for pair in zip(columns, digits, strict=True)]
                 rows.append([task, f"{runs[0].limit:g}", method, str(len(runs)), *cells])
     return rows
 
@@ -72,21 +73,18 @@ def rows_of(table: tables.StudyTable) -> list[list[str]]:
         ends = sorted({run.limit for run in runs})
         if len(ends) < 2 or not TASKS[task].has_goal:
             continue
-        for method in ("", *table.methods):
-            own = [run for run in runs if method in ("", run.method)]
-            low, high = (
-                np.array([phases(run) for run in own if run.limit == limit]).reshape(
-                    -1, len(COLUMNS)
-                )
-                for limit in (ends[0], ends[-1])
-            )
-            if not len(low) or not len(high):
+        limits = f"{ends[0]:g}, {ends[-1]:g}"
+        found = [(run.method, run.limit, phases(run)) for run in runs]
+        for method in ("all", *table.methods):
+            own = [one for one in found if method in ("all", one[0])]
+            low, high = ([of for _, at, of in own if at == limit] for limit in (ends[0], ends[-1]))
+            if not low or not high:
                 continue
-            limits = f"{ends[0]:g}, {ends[-1]:g}"
-            row = [task, method or "all", limits, f"{len(low)}, {len(high)}"]
-            for at, digits in enumerate(COLUMNS.values()):
-                text = difference(low[:, at], high[:, at], digits)
-                row.append(f"{text} ({np.nanmean(high[:, at]):,.{digits}f})" if text else "")
+            row = [task, method, limits, f"{len(low)}, {len(high)}"]
+            columns = zip(COLUMNS.values(), np.array(low).T, np.array(high).T, strict=True)
+            for digits, tight, lax in columns:
+                text = difference(tight, lax, digits)
+                row.append(f"{text} ({np.nanmean(lax):,.{digits}f})" if text else "")
             rows.append(row)
     return rows
 

@@ -1,4 +1,4 @@
-"""A network as large as Q_C that is told what followed: what can be known at all, and how well.
+"""A network as large as Q_C that is told what really followed: how much of it can be known.
 
 `ceiling.py` tells it whether cost lay ahead, `actions.py` how much.
 """
