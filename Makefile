@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: check format lint types test slow clean
+.PHONY: check format lint types imports test clean
 
 $(BIN)/pytest: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -11,16 +11,19 @@ $(BIN)/pytest: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	touch $@
 
-check: format lint types test
+check: format lint types imports test
 
 format: $(BIN)/pytest
-	$(BIN)/ruff format --check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs examples
 
 lint: $(BIN)/pytest
-	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs examples
 
 types: $(BIN)/pytest
 	$(BIN)/mypy
+
+imports: $(BIN)/pytest
+	$(BIN)/lint-imports --no-cache --no-logo
 
 test: $(BIN)/pytest
 	$(BIN)/pytest -n auto

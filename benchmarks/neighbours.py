@@ -4,15 +4,13 @@
     python benchmarks/neighbours.py runs/usc-CarGoal1-seed0
 
 Takes random rows of a finished run's replay and compares the K neighbours that the run's search
-finds (`refine_reach` rows on either side, a random block of `refine_block`) with the K nearest
-of all rows: the share found, and how much farther the found ones lie. Times are per batch, in the
-same process.
+finds (REACH rows on either side, a random block of BLOCK rows) with the K nearest of all rows: the
+share found, and how much farther the found ones lie. Times are per batch, in the same process.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import time
 from typing import Any
 
@@ -20,10 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import api, networks, replay
+from safecritic import api
 from safecritic.agents.cost_critic import critic_inputs
-from safecritic.critics import refinement
-from safecritic.fast.neighbours import find_neighbours
+from safecritic.core import networks, refinement
 
 SEARCHES = ((0, 256), (0, 1_024), (0, 4_096), (4, 256), (8, 0), (8, 256), (16, 256), (8, 1_024))
 
@@ -45,11 +42,10 @@ def main() -> None:
     options = parser.parse_args()
     agent = api.Agent.load(options.run)
     state, store, config = agent.training.device.agent, agent.training.device.replay, agent.config
-    part = config.refinement
-    size, k = int(store.size), part.refine_neighbours
+    size, k, top = int(store.size), config.refinement.neighbours, config.refinement.top
 
     def critic_obs(obs: jax.Array) -> jax.Array:
-        return critic_inputs(state, obs, config)
+        return critic_inputs(state, obs)
 
     stored = networks.join(critic_obs(store.obs[:size]), store.action[:size])
 
@@ -57,33 +53,32 @@ def main() -> None:
     def exact(rows: jax.Array, stored: jax.Array) -> jax.Array:
         """Distances (n, K) of the nearest of all rows, the row itself and the n rows left out."""
         points = stored[rows]
-        squared = refinement.squared_distances(points, stored).at[:, rows].set(jnp.inf)
+        squared = (points**2).sum(-1)[:, None] + (stored**2).sum(-1) - 2.0 * points @ stored.T
+        squared = squared.at[:, rows].set(jnp.inf)
         _, place = jax.lax.top_k(-squared, k)
         return jnp.linalg.norm(stored[place] - points[:, None], axis=-1)
 
-    def search(part: Any) -> Any:
+    def search(reach: int, block: int) -> Any:
         @jax.jit
         def distances(key: jax.Array, rows: jax.Array, store: Any) -> jax.Array:
-            bits = jax.random.bits(key, (), jnp.uint32)
-            neighbourhood = replay.neighbourhood(store, bits, part.refine_block)
+            refinement.REACH, refinement.BLOCK = reach, block  # read while this is traced
+            start = jax.random.randint(key, (), 0, jnp.maximum(store.size - block, 0) + 1)
             points = networks.join(critic_obs(store.obs[rows]), store.action[rows])
-            nearest = find_neighbours(neighbourhood, rows, points, critic_obs, part)
+            nearest = refinement.find_neighbours(store, start, rows, points, critic_obs, k)
             return jnp.where(nearest.valid, nearest.distance, jnp.inf)
 
         return distances
 
     rng = np.random.default_rng(0)
     batches = [
-        jnp.asarray(rng.choice(size, part.refine_top, replace=False), jnp.int32)
-        for _ in range(options.batches)
+        jnp.asarray(rng.choice(size, top, replace=False), jnp.int32) for _ in range(options.batches)
     ]
     truth = [np.asarray(exact(rows, stored)) for rows in batches]
-    print(f"{size} rows, {k} neighbours, {options.batches} batches of {part.refine_top}")
+    print(f"{size} rows, {k} neighbours, {options.batches} batches of {top}")
     print(f"exact search: {median_ms(lambda: exact(batches[0], stored)):.2f} ms")
     print(f"{'reach':>6} {'block':>6} {'recall':>7} {'distance':>9} {'ms':>6}")
     for reach, block in SEARCHES:
-        chosen = dataclasses.replace(part, refine_reach=reach, refine_block=block)
-        call = search(chosen)
+        call = search(reach, block)
         recalls, ratios = [], []
         for number, rows in enumerate(batches):
             distance = np.asarray(call(jax.random.PRNGKey(number), rows, store))

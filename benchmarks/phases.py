@@ -15,12 +15,12 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-
 from parts import difference
-from safecritic.study import table as tables
-from safecritic.tasks.registry import TASKS
 from solved import SUCCESS, WINDOW
 from tasks_table import interval
+
+from safecritic.study import table as tables
+from safecritic.tasks.registry import TASKS
 
 COLUMNS = {  # digits of each
     "steps until learned": 0,

@@ -25,22 +25,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import methods
-from safecritic.agents.interface import EnvSpec
-from safecritic.fast.compilation import use_compilation_cache
+from safecritic.agents import methods
+from safecritic.core import conservative
+from safecritic.core.compilation import use_compilation_cache
+from safecritic.core.interface import EnvSpec
 from safecritic.run import compiled as device
 from speed import matrix_products
 
 CARGOAL1 = EnvSpec(72, 2, 1.0, tuple(range(24, 72)))
-METHODS = {"ddpg": "#0072b2", "usc": "#d55e00"}
+METHODS = ("ddpg", "usc")
 ROWS = 20_000  # of the replay, where its size is not what is looked at
-AXES: dict[str, tuple[str, list[int]]] = {
-    "batch": ("batch_size", [64, 128, 256, 512, 1024]),
-    "width": ("hidden", [64, 128, 256, 512, 1024]),
-    "alternatives": ("alternatives", [1, 2, 4, 8, 16, 32, 64]),
-    "replay": ("buffer_size", [10_000, 100_000, 1_000_000]),
+AXES = {
+    "batch": [64, 128, 256, 512, 1024],
+    "width": [64, 128, 256, 512, 1024],
+    "alternatives": [1, 2, 4, 8, 16, 32, 64],
+    "replay": [10_000, 100_000, 1_000_000],
 }
-DEFAULT = {"batch": 64, "width": 256, "alternatives": 8, "replay": 100_000}
+DEFAULT = {"batch": 64, "width": 256, "alternatives": 2, "replay": 100_000}
 LABELS = {
     "batch": "batch",
     "width": "width of both hidden layers",
@@ -53,13 +54,19 @@ class Point:
     """A method at one setting, ready to be timed."""
 
     def __init__(self, method: str, axis: str, value: int) -> None:
-        name = AXES[axis][0]
-        settings: dict[str, Any] = {"buffer_size": ROWS}
-        settings[name] = (value, value) if axis == "width" else value
-        config = methods.make_config(method, **settings)
+        settings: dict[str, dict[str, Any]] = {
+            "batch": {"batch_size": value},
+            "width": {"hidden": (value, value)},
+            "replay": {"buffer_size": value},
+            "alternatives": {},
+        }
+        # a constant of the method, read while its update is traced
+        conservative.ALTERNATIVES = value if axis == "alternatives" else DEFAULT["alternatives"]
+        device.compile_agent.cache_clear()
+        config = methods.make_config(method, **{"buffer_size": ROWS} | settings[axis])
         compiled = device.compile_agent(methods.get(method).load_agent(), config, CARGOAL1)
         state = compiled.init(jax.random.PRNGKey(0))
-        self.row = np.zeros(2 * CARGOAL1.obs_dim + CARGOAL1.action_dim + 4, np.float32)
+        self.row = np.zeros(2 * CARGOAL1.obs_dim + CARGOAL1.action_dim + 6, np.float32)
         self.state = state._replace(replay=full(state.replay))
         self.learn = compiled.learn
         text = self.learn.lower(self.state, self.row).compile().as_text()
@@ -84,19 +91,19 @@ class Point:
 
 
 def full(store: Any) -> Any:
-    """The replay with every row written, so that draws reach all of its memory."""
+    """Return the replay with every row written, so that draws reach all of its memory."""
     rng = np.random.default_rng(0)
     capacity = store.cost.shape[0]
 
-    def some(like: Any) -> jax.Array:
+    def filled(like: Any) -> jax.Array:
         return jnp.asarray(rng.random(like.shape, np.float32))
 
     return store._replace(
-        obs=some(store.obs),
-        action=some(store.action),
-        reward=some(store.reward),
+        obs=filled(store.obs),
+        action=filled(store.action),
+        reward=filled(store.reward),
         cost=jnp.asarray(rng.random(capacity) < 0.1, jnp.float32),
-        next_obs=some(store.next_obs),
+        next_obs=filled(store.next_obs),
         size=jnp.asarray(capacity, jnp.int32),
         costly=jnp.arange(capacity, dtype=jnp.int32),
         costly_size=jnp.asarray(capacity // 10, jnp.int32),
@@ -104,7 +111,7 @@ def full(store: Any) -> Any:
 
 
 def law(points: dict[int, Point], axis: str, value: int) -> float:
-    """The expected time in ms, through the one at the default setting."""
+    """Return the expected time in ms, through the one at the default setting."""
     start = points[DEFAULT[axis]]
     return start.ms if axis == "replay" else start.ms * points[value].flops / start.flops
 
@@ -116,7 +123,9 @@ def draw(found: dict[str, dict[str, dict[int, Point]]], path: Path) -> None:
     import matplotlib.pyplot as plt
     from matplotlib.lines import Line2D
 
-    from safecritic.style import GRID, SOFT, STYLE
+    from safecritic.core.style import GRID, SOFT, STYLE, method_style
+
+    colours = {name: method_style(name).colour for name in METHODS}
 
     with plt.rc_context(STYLE):
         figure, panels = plt.subplots(1, len(found), figsize=(12, 3.4), sharey=True)
@@ -126,7 +135,7 @@ def draw(found: dict[str, dict[str, dict[int, Point]]], path: Path) -> None:
                 times = [point.ms for point in points.values()]
                 expected = [law(points, axis, value) for value in values]
                 panel.plot(values, expected, "--", color=SOFT, linewidth=1)
-                panel.plot(values, times, "o-", color=METHODS[method], markersize=4)
+                panel.plot(values, times, "o-", color=colours[method], markersize=4)
             panel.set_xscale("log", base=10 if axis == "replay" else 2)
             panel.set_yscale("log")
             if axis != "replay":
@@ -136,7 +145,7 @@ def draw(found: dict[str, dict[str, dict[int, Point]]], path: Path) -> None:
             panel.set_xlabel(LABELS[axis])
             panel.grid(color=GRID, linewidth=0.7)
             panel.set_axisbelow(True)
-        lines = [Line2D([], [], color=c, marker="o", markersize=4) for c in METHODS.values()]
+        lines = [Line2D([], [], color=c, marker="o", markersize=4) for c in colours.values()]
         lines.append(Line2D([], [], color=SOFT, linestyle="--", linewidth=1))
         names = [methods.get(name).title for name in METHODS]
         figure.legend(
@@ -154,7 +163,7 @@ def draw(found: dict[str, dict[str, dict[int, Point]]], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--axes", nargs="*", choices=list(AXES), default=list(AXES))
-    parser.add_argument("--methods", nargs="*", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=METHODS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--picture", type=Path, help="write the curves to this file")
     options = parser.parse_args()
@@ -162,7 +171,7 @@ def main() -> None:
     found: dict[str, dict[str, dict[int, Point]]] = {}
     for axis in options.axes:
         names = [n for n in options.methods if axis != "alternatives" or n == "usc"]
-        found[axis] = {n: {v: Point(n, axis, v) for v in AXES[axis][1]} for n in names}
+        found[axis] = {n: {v: Point(n, axis, v) for v in AXES[axis]} for n in names}
     for _ in range(options.rounds):
         for by_method in found.values():
             for points in by_method.values():
@@ -171,7 +180,7 @@ def main() -> None:
     for axis, by_method in found.items():
         head = "".join(f" {n + ' ms':>9} {'law':>7} {'ratio':>6}" for n in by_method)
         print(f"{axis:>12}{head}")
-        for value in AXES[axis][1]:
+        for value in AXES[axis]:
             line = f"{value:12}"
             for points in by_method.values():
                 ms, expected = points[value].ms, law(points, axis, value)

@@ -1,92 +1,158 @@
-"""What the screen is worth: the same scenes with it, without its escape, and without it.
+"""What the remaining budget changes in a screen, and what that is worth, on the same scenes.
 
-    safecritic study tasks.toml --out runs/tasks
-    python benchmarks/screen.py runs/tasks/runs/usc-CarButton1-seed*
-    python benchmarks/screen.py RUN --set tolerance=1.0 --set screen_price=0.5    # another screen
+    python benchmarks/screen.py RUN ... --scenes 200 --limits 1 2 5 --out screen.png
 
-Deploys each policy in the same fresh scenes three times and prints cost, success and reward, means
-over scenes and then over policies, and the differences from the policy without its screen with
-their 95% interval: scenes are drawn again within each policy (bootstrap). Runs are loaded with
-today's defaults of what their version did not know.
+Each run is deployed three times on the same scenes: with its screen, whose tolerance falls with the
+remaining budget; with the same tolerance kept constant; and without a screen. With `--limits` that
+is done for budgets other than the one it was trained with. `changed` is the
+share of the decisions that differ between a whole and a spent budget in the states of the first.
+Differences have 95% bootstrap intervals over the scenes of all runs of one task and limit.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mechanisms import policy_of
-from safecritic import api
-from safecritic.agents.settings import replace
-from safecritic.evaluation.evaluate import Policy, escape_of, run_episode
-from safecritic.evaluation.statistics import bootstrap
-from safecritic.run.episode import episode_row
+from safecritic.agent_classes import agent_class
+from safecritic.run.rollout import Rollout
 
-SEED = 70_000  # of the first scene, far from all others
-COLUMNS = {"cost": 2, "success": 3, "reward": 2}
+WAYS = ("budget", "constant", "off")
+SEED = 20_000  # of the first scene: no other benchmark uses these
 
 
-def rows(agent: api.Agent, policy: Policy, scenes: int, seed: int) -> np.ndarray:
-    """Return cost, success and reward of each scene, (scenes, 3)."""
-    found = []
-    with agent.lent_env("this") as (env, _):
-        for number in range(scenes):
-            trace, _, _ = run_episode(env, policy, seed + number)
-            row = episode_row(trace, agent.config.gamma, env)
-            found.append([row[name] for name in COLUMNS])
-    return np.array(found)
+def deploy(agent: Any, way: str, limit: float, scenes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return cost, success and reward of every scene (N, 3), and all observations."""
+    policy = agent.policy(screen=way != "off")
+    policy.limit = limit
+    policy.network.parts = policy.network.parts._replace(budget=way == "budget", limit=limit)
+    rollout, rows, seen = Rollout(agent.env), [], []
+    for seed in range(SEED, SEED + scenes):
+        rollout.reset(seed=seed)
+        steps = list(rollout.play(policy))
+        reward = sum(step.reward for step in steps)
+        rows.append((rollout.episode.cost, float(any(step.success for step in steps)), reward))
+        seen += [step.obs for step in steps]
+    return np.array(rows), np.stack(seen)
+
+
+def share_changed(agent: Any, limit: float, observations: np.ndarray) -> float:
+    """Return the share of decisions that differ between a whole and a spent budget."""
+    network = agent.policy().network
+    network.parts = network.parts._replace(limit=limit)
+    whole, spent = (
+        network.decide(observations, np.full(len(observations), left, np.float32))
+        for left in (limit, -1e-6)
+    )
+    apart = np.abs(whole.unit_action - spent.unit_action).max(axis=1) > 1e-3
+    return float(apart.mean())
+
+
+def measure(paths: list[Path], scenes: int, limits: list[float]) -> list[dict[str, Any]]:
+    """Return one row for each task, limit and way to deploy."""
+    groups: dict[tuple[str, float], list[Any]] = {}
+    for path in paths:
+        method = json.loads((path / "config.json").read_text())["method"]
+        agent = agent_class(method).load(path)
+        for limit in limits or [agent.config.cost_limit]:
+            groups.setdefault((agent.environment["task"], limit), []).append(agent)
+    table = []
+    for (task, limit), agents in groups.items():
+        results = {way: [deploy(agent, way, limit, scenes) for agent in agents] for way in WAYS}
+        episodes = {way: np.concatenate([rows for rows, _ in results[way]]) for way in WAYS}
+        seen = [obs for _, obs in results["budget"]]
+        changed = [
+            share_changed(agent, limit, obs) for agent, obs in zip(agents, seen, strict=True)
+        ]
+        for way in WAYS:
+            cost, success, reward = episodes[way].mean(axis=0)
+            row = {"task": task, "limit": limit, "screen": way, "cost": cost, "success": success}
+            row |= {"reward": reward, "policies": len(agents)}
+            if way != "off":
+                gap = episodes[way][:, 0] - episodes["off"][:, 0]
+                row["saved"] = (gap.mean(), *paired_interval(gap))
+            if way == "budget":
+                row["changed"] = float(np.mean(changed))
+            table.append(row)
+            print(text(row), flush=True)
+    return table
+
+
+def paired_interval(gaps: np.ndarray) -> tuple[float, float]:
+    """Return the 95% bootstrap interval of the mean of paired differences."""
+    rng = np.random.default_rng(0)
+    means = rng.choice(gaps, (2_000, len(gaps))).mean(axis=1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def text(row: dict[str, Any]) -> str:
+    """Return a row of the table in Markdown."""
+    saved = "{:+.2f} [{:+.2f}, {:+.2f}]".format(*row["saved"]) if "saved" in row else ""
+    changed = f"{row['changed']:.1%}" if "changed" in row else ""
+    return (
+        f"| {row['task']} | {row['limit']:g} | {row['screen']} | {row['cost']:.2f} | {saved} "
+        f"| {row['success']:.1%} | {row['reward']:.2f} | {changed} |"
+    )
+
+
+def draw(table: list[dict[str, Any]], path: Path) -> None:
+    """Draw cost against the limit for each way to deploy, and the decisions that change."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    tasks = list(dict.fromkeys(row["task"] for row in table))
+    figure, axes = plt.subplots(
+        1, len(tasks), figsize=(4.2 * len(tasks), 3.4), squeeze=False, layout="constrained"
+    )
+    colours = dict(zip(WAYS, ("#0072b2", "#e69f00", "#8c8c8c"), strict=True))
+    names = {
+        "budget": "tolerance falls with the budget",
+        "constant": "constant",
+        "off": "no screen",
+    }
+    for axis, task in zip(axes[0], tasks, strict=True):
+        rows = [row for row in table if row["task"] == task]
+        limits = sorted({row["limit"] for row in rows})
+        for number, way in enumerate(WAYS):
+            costs = [row["cost"] for row in rows if row["screen"] == way]
+            at = np.arange(len(costs)) + 0.26 * (number - 1)
+            axis.bar(at, costs, 0.24, color=colours[way], label=names[way])
+        for place, limit in enumerate(limits):
+            axis.hlines(limit, place - 0.42, place + 0.42, color="#222222", lw=1.2)
+        shares = [row["changed"] for row in rows if "changed" in row]
+        labels = [
+            f"limit {limit:g}\n{share:.0%}" for limit, share in zip(limits, shares, strict=True)
+        ]
+        axis.set_xticks(range(len(limits)), labels, fontsize=8)
+        axis.set_title(task, fontsize=10)
+        axis.set_xlabel("below: decisions that differ, nothing or all spent", fontsize=8)
+        axis.set_ylabel("cost per episode (line: the limit)", fontsize=9)
+        axis.spines[["top", "right"]].set_visible(False)
+    names_of = axes[0][0].get_legend_handles_labels()
+    figure.legend(*names_of, loc="outside upper center", ncols=3, fontsize=8, frameon=False)
+    figure.savefig(path, dpi=150)
+    print(path)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("runs", type=Path, nargs="+", help="folders of runs of one task")
-    parser.add_argument("--scenes", type=int, default=500, help="of each policy (default 500)")
-    parser.add_argument("--seed", type=int, default=SEED, help=f"first scene (default {SEED})")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--scenes", type=int, default=200)
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the screen"
+        "--limits", type=float, nargs="*", default=[], help="budgets to deploy with"
     )
+    parser.add_argument("--out", type=Path, help="PNG to draw")
     options = parser.parse_args()
-    changes = {}
-    for text in options.set:
-        name, _, value = text.partition("=")
-        changes[name] = json.loads(value) if value[:1] in "-.0123456789" else value
-    kinds: dict[str, list[np.ndarray]] = {"off": [], "without escape": [], "on": []}
-    for run in options.runs:
-        agent = api.Agent.load(run)
-        if getattr(agent.config, "screen", None) is None:
-            parser.error(f"{run} holds an agent of {agent.method} without a screen")
-        policies = {
-            "off": policy_of(agent, options.seed, screen=False),
-            "without escape": policy_of(agent, options.seed, **changes),
-            "on": policy_of(agent, options.seed, **changes),
-        }
-        config = replace(agent.config, **changes)
-        state, size = agent.training.device.agent, agent.training.spec.obs_dim
-        policies["on"].escape = escape_of(state, config, size)
-        for name, policy in policies.items():
-            kinds[name].append(rows(agent, policy, options.scenes, options.seed))
-        means = ", ".join(f"{name} {x[-1][:, 0].mean():.2f}" for name, x in kinds.items())
-        print(f"{run.name}: cost {means}", flush=True)
-    print(f"\n| screen | {' | '.join(COLUMNS)} | costliest |")
-    print("|---" * (len(COLUMNS) + 2) + "|")
-    off = kinds["off"]
-    for name, parts in kinds.items():
-        cells = []
-        for at, digits in enumerate(COLUMNS.values()):
-            text = f"{np.mean([part[:, at].mean() for part in parts]):.{digits}f}"
-            if name != "off":
-                gaps = [part[:, at] - base[:, at] for part, base in zip(parts, off, strict=True)]
-                gap = bootstrap(
-                    gaps, lambda drawn: np.mean([x.mean(axis=1) for x in drawn], axis=0)
-                )
-                form = f"+.{digits}f"
-                text += f" ({gap.value:{form}} [{gap.low:{form}}, {gap.high:{form}}])"
-            cells.append(text)
-        most = max(part[:, 0].max() for part in parts)
-        print(f"| {name} | {' | '.join(cells)} | {most:.0f} |")
+    print("| task | limit | screen | cost | against none | success | reward | changed |")
+    print("|---|---|---|---|---|---|---|---|")
+    table = measure(options.runs, options.scenes, options.limits)
+    if options.out:
+        draw(table, options.out)
 
 
 if __name__ == "__main__":

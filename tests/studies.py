@@ -15,7 +15,7 @@ import pytest
 
 from helpers.commands import PATIENCE
 from probes import SMALL
-from safecritic.evaluation.measures import Measure, measure_run
+from safecritic.evaluate.measures import Measure, measure_run
 from safecritic.run import checkpoint
 from safecritic.run.folder import EPISODE_COLUMNS, write_json
 from safecritic.study import grid
@@ -122,7 +122,7 @@ deployment_episodes = 2
 {SETTINGS}
 cost_limit = 1.0
 [method.rcpo]
-multiplier_lr = 0.5
+multiplier.lr = 0.5
 """
 
 
@@ -242,10 +242,10 @@ def _write_measures(run: Path, number: int) -> None:
     arrays |= {f"map/{name}": rng.random((2, 6, 6)) for name in ("instant", "predicted")}
     rolled = ("rolled_truth", "rolled_predicted", "rolled_instant")
     arrays |= {f"map/{name}": rng.random((1, 4, 4)) for name in rolled}
-    measures = [(name, (numbers[name], {})) for name in numbers]
+    measures: list[Any] = [(name, (numbers[name], {})) for name in numbers]
     measures.append(("arrays", (None, arrays)))
     rows = {name: Measure(name, lambda *_, result=result: result) for name, result in measures}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("safecritic.evaluation.measures.MEASURES", rows)
-        patch.setattr("safecritic.evaluation.measures.Critic.of", lambda agent: None)
+        patch.setattr("safecritic.evaluate.measures.MEASURES", rows)
+        patch.setattr("safecritic.evaluate.measures.Critic.of", lambda agent: None)
         measure_run(None, None, run)  # type: ignore[arg-type]

@@ -1,15 +1,21 @@
-"""Links within the documentation lead to a file, and to a heading if they name one."""
+"""What the documentation names is there: links, headings, files of the code, settings."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from safecritic.agents import methods
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     page.relative_to(ROOT) for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+FOLDERS = "agents|benchmarks|core|deploy|evaluate|examples|report|run|runtime|study|tasks|tests"
+FILE = re.compile(rf"`(?:python )?((?:{FOLDERS})/[\w/]+\.\w+)")
+GROUPS = "safety|multiplier|conservative|influence|refinement|screen"
+SETTING = re.compile(rf"(?:`|--)((?:{GROUPS})\.[\w-]+)")
 
 
 def anchors(page: Path) -> set[str]:
@@ -36,3 +42,24 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_there_are_pages_and_links() -> None:
     assert len(PAGES) > 15
     assert "citing" in anchors(ROOT / "README.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_file_and_setting_named_is_there(page: Path) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    roots = (ROOT, ROOT / "src" / "safecritic", ROOT / "tests")
+    for name in FILE.findall(text):
+        assert any((root / name).exists() for root in roots), name
+    known = {name for method in methods.METHODS.values() for name in method.setting_names()}
+    assert {name.replace("-", "_") for name in SETTING.findall(text)} <= known
+
+
+def test_names_of_files_and_settings_are_recognised() -> None:
+    assert FILE.findall("`core/a.py`, `python benchmarks/speed.py --rounds 2`, `a/b.py`") == [
+        "core/a.py",
+        "benchmarks/speed.py",
+    ]
+    assert SETTING.findall("`screen.tolerance`, `--safety.costly-share 0`, `a.b`") == [
+        "screen.tolerance",
+        "safety.costly-share",
+    ]

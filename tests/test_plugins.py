@@ -4,19 +4,17 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
 import safecritic
 from helpers.flags import with_quick
-from safecritic import plugins
 
 SOURCE = Path(safecritic.__file__).parents[1]
 
 METHOD = """
-from safecritic import methods
+from safecritic.agents import methods
 
 
 def register():
@@ -27,8 +25,8 @@ def register():
             "Mine",
             "a conservative critic without a screen",
             "takes other actions to cost more",
-            agent="safecritic.agents.safety_critic",
-            settings="SafetyCriticSettings",
+            agent="safecritic.agents.usc",
+            settings="USCSettings",
             parts=("conservative",),
             defaults={"gamma": 0.875},
         )
@@ -47,9 +45,9 @@ try:
 except SystemExit:
     pass
 from safecritic import MyMethod
-agent = MyMethod("CarGoal1", hidden=(8,), conservative_weight=0.5)
+agent = MyMethod("CarGoal1", hidden=(8,), conservative={"weight": 0.5})
 assert (agent.method, agent.config.gamma, agent.config.screen) == ("my-method", 0.875, None)
-assert agent.config.conservative.conservative_weight == 0.5
+assert agent.config.conservative.weight == 0.5
 """
 
 
@@ -111,27 +109,13 @@ def test_a_function_of_a_module_that_imports_safecritic_first_is_explained(tmp_p
     assert "import safecritic before it, or let the entry point name a module" in run.stderr
 
 
-def test_metadata_is_searched_for_plugins_alone(tmp_path: Path) -> None:
-    install(tmp_path, "other", "", "other")
-    names = tmp_path / "other-1.0.dist-info" / "entry_points.txt"
-    assert plugins._may_name_plugins(str(tmp_path))
-    names.write_text("[console_scripts]\nother = other:main\n")
-    assert not plugins._may_name_plugins(str(tmp_path))
-    names.unlink()
-    assert not plugins._may_name_plugins(str(tmp_path))
-    assert not plugins._may_name_plugins(str(tmp_path / "missing"))
-    with zipfile.ZipFile(tmp_path / "packages.zip", "w"):
-        pass
-    assert plugins._may_name_plugins(str(tmp_path / "packages.zip"))
-
-
 EVERYTHING = """
 import numpy as np
 from gymnasium.spaces import Box
 import gymnasium
 
-from safecritic import methods
-from safecritic.evaluation import measures
+from safecritic.agents import methods
+from safecritic.evaluate import measures
 from safecritic.report import tables
 from safecritic.tasks import registry
 
@@ -169,15 +153,15 @@ def action_table(study, folder):
 
 
 methods.register(
-    methods.safety_critic(
+    methods.Method(
         "cautious",
         "Cautious",
         "Cautious SC",
         "a conservative critic without influence",
         "takes other actions to cost more",
-        None,
-        ("conservative",),
-        conservative_weight=0.05,
+        parts=("conservative",),
+        defaults={"conservative.weight": 0.05},
+        **methods.SAFETY_CRITIC,
     )
 )
 registry.register(registry.Task("Corridor", "walk", "1 beyond 1", 2.0, Corridor))
@@ -197,7 +181,7 @@ batch_size = 8
 learning_starts = 60
 buffer_size = 200
 [method.cautious]
-conservative_share = 1.0
+conservative.near_policy = true
 """
 
 
@@ -214,7 +198,7 @@ def test_everything_from_outside_reaches_command_line_study_and_page(tmp_path: P
     words = ["study", str(tmp_path / "grid.toml"), "--out", str(out), "--workers", "1"]
     assert "2 of 2 runs are done" in python(tmp_path, "-m", "safecritic", *words).stdout
     settings = json.loads((out / "runs" / "cautious-Corridor-seed0" / "config.json").read_text())
-    assert settings["config"]["conservative_weight"] == 0.05
+    assert settings["config"]["conservative.weight"] == 0.05
     assert settings["config"]["influence"] is False
     python(tmp_path, "-m", "safecritic", "report", str(out))
     page = (out / "report" / "index.html").read_text()

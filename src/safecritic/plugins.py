@@ -10,20 +10,14 @@ its like. Rows name agents and environments by dotted names, so a plugin need no
 JAX with them, before they are used.
 """
 
-import os
 import sys
 import warnings
-
-GROUP = "safecritic.plugins"
+from importlib.metadata import entry_points
 
 
 def load() -> None:
     """Load the installed plugins; one that fails is left out, with a warning."""
-    if not any(_may_name_plugins(folder) for folder in sys.path):
-        return
-    from importlib.metadata import entry_points  # takes longer to import than the search above
-
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(group="safecritic.plugins"):
         try:
             loaded = entry.load()
             if callable(loaded):
@@ -33,25 +27,6 @@ def load() -> None:
             if _is_being_imported(entry.module):
                 text += "; import safecritic before it, or let the entry point name a module"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-
-def _may_name_plugins(folder: str) -> bool:
-    """Say whether a folder of `sys.path` may hold the metadata of a package with plugins."""
-    try:
-        with os.scandir(folder or ".") as entries:
-            infos = [e.path for e in entries if e.name.endswith((".dist-info", ".egg-info"))]
-    except NotADirectoryError:
-        return True  # a zip file: leave it to `importlib.metadata`
-    except OSError:
-        return False
-    for path in infos:
-        try:
-            with open(os.path.join(path, "entry_points.txt"), "rb") as file:
-                if GROUP.encode() in file.read():
-                    return True
-        except OSError:
-            continue
-    return False
 
 
 def _is_being_imported(name: str) -> bool:

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from helpers.agents import SCALE_FREE, settings
 from helpers.quick import quick_runs
 from probes import SMALL, KeptPoint
-from safecritic import methods
 from safecritic.agent_classes import agent_class
-from safecritic.agents import scaling
+from safecritic.agents import methods
+from safecritic.core import scaling
 
 GAMMA = 0.9
 
@@ -106,15 +105,6 @@ def test_units_of_rollouts_are_those_of_their_steps():
         np.testing.assert_allclose(scaling.unit_size(found), scaling.unit_size(one), rtol=1e-5)
 
 
-def test_an_agent_may_count_as_the_task_does():
-    units = scaling.Units(measured([np.full(5, 7.0)]), measured([np.full(5, 3.0)]))
-    sizes = scaling.unit_sizes(units, settings("ddpg", units="task"))
-    assert (float(sizes.reward), float(sizes.cost)) == (1.0, 1.0)
-    sizes = scaling.unit_sizes(units, settings("ddpg", units="measured"))
-    assert float(sizes.reward) > 7.0
-    assert float(sizes.cost) > 3.0
-
-
 def test_metrics_are_in_the_units_of_the_task_but_for_losses():
     sizes = scaling.Sizes(jnp.float32(10.0), jnp.float32(4.0))
     names = ("reward/q_mean", "actor/q_reward", "safety/q_mean", "safety/q_std")
@@ -157,11 +147,9 @@ LIMIT = 0.5
 
 def actions(name, env, steps, reward, cost, **changes):
     """Every action of a run in which rewards, costs and the limit are scaled."""
-    known = methods.get(name).setting_names()
-    free = {key: x for key, x in SCALE_FREE.items() if key in known}
-    changes = free | {"cost_limit": LIMIT * cost} | changes
-    if "tolerance" in methods.get(name).setting_names():
-        changes["tolerance"] = 1.0  # actions are screened, and some still cost
+    changes = {"cost_limit": LIMIT * cost} | changes
+    if "screen" in methods.get(name).parts:
+        changes["screen.tolerance"] = 1.0  # actions are screened, and some still cost
     scaled = Scaled(env, reward, cost)
     agent = agent_class(name)(scaled, seed=3, **changes)
     agent.learn(steps)
@@ -178,9 +166,9 @@ def assert_same_actions(run, factors):
         found, _, other = run(reward=reward, cost=cost)
         np.testing.assert_array_equal(found, plain)
         ours, theirs = (x.training.device.agent for x in (agent, other))
-        if hasattr(ours, "multiplier"):
+        if getattr(ours, "multiplier", None) is not None:
             assert float(ours.multiplier) == float(theirs.multiplier)
-        before, after = (scaling.unit_sizes(x.units, agent.config) for x in (ours, theirs))
+        before, after = (scaling.unit_sizes(x.units) for x in (ours, theirs))
         assert (after.reward, after.cost) == (before.reward * reward, before.cost * cost)
 
 

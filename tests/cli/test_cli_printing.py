@@ -5,9 +5,9 @@ import re
 import pytest
 
 from helpers.commands import TESTS
-from safecritic import methods
-from safecritic.agents.interface import EnvSpec
+from safecritic.agents import methods
 from safecritic.cli import printing
+from safecritic.core.interface import EnvSpec
 from safecritic.run import compiled as off_policy
 from safecritic.run import on_policy
 from safecritic.run.folder import CRITIC_COLUMNS, EPISODE_COLUMNS
@@ -35,10 +35,13 @@ def test_every_logged_number_is_explained() -> None:
     explained = set(re.findall(r"^\| `([^`]+)`", text, re.MULTILINE))
     names = {f"episode/{name}" for name in EPISODE_COLUMNS} | set(CRITIC_COLUMNS)
     names |= {"step", "time/steps_per_second"}
-    configs = [(method, methods.make_config(name)) for name, method in methods.METHODS.items()]
-    by_gradient = methods.make_config("csc", conservative_weight_in="gradient")
-    for method, config in [*configs, (methods.get("csc"), by_gradient)]:
+    configs = [
+        (method, methods.make_config(name, paper_defaults=paper))
+        for name, method in methods.METHODS.items()
+        for paper in (False, True)
+    ]
+    for method, config in configs:
         compile_agent = (on_policy if method.on_policy else off_policy).compile_agent
-        names |= set(compile_agent(method.load_agent(), config, EnvSpec(4, 2)).metrics)
+        names |= set(compile_agent(method.load_agent(config), config, EnvSpec(4, 2)).metrics)
     assert names - explained == set()
     assert explained - names == set()

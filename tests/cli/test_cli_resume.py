@@ -47,7 +47,7 @@ def test_ctrl_c_then_kill_9_and_the_run_is_still_the_uninterrupted_one(there: Pa
 
 
 @pytest.mark.slow
-def test_cpo_with_workers_resumes_after_ctrl_c_and_kill_9(there: Path) -> None:
+def test_cpo_with_workers_resumes_after_ctrl_c(there: Path) -> None:
     small = ["--hidden", "16", "--batch-size", "40", "--rollout-steps", "400"]
     small += ["--rollout-envs", "4", "--checkpoint-every", "800"]
     long = ["--steps", "10000000", "--rollout-workers", "2", "--out", "run"]
@@ -55,22 +55,13 @@ def test_cpo_with_workers_resumes_after_ctrl_c_and_kill_9(there: Path) -> None:
     process = start("train", "cpo", TASK, *small, *long, cwd=there)
     wait_for(process, index.exists)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE)
+    _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert "Traceback" not in err
 
-    before = index.read_text()
-    process = start(*out.splitlines()[-1].split()[1:], cwd=there)
-    wait_for(process, lambda: index.read_text() != before)
-    process.kill()
-    process.communicate()
     kept = checkpoint.load(there / "run" / "checkpoint")[1]["step"]
-    process = start(
-        "train", "--resume", "run", "--steps", str(kept + 1200), "--trust-env", cwd=there
-    )
-    _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, err
-
+    again = ["train", "--resume", "run", "--steps", str(kept + 1200), "--trust-env"]
+    assert cli.main(again) == 0
     alone = ["--steps", str(kept + 1200), "--rollout-workers", "1", "--out", "whole"]
     assert cli.main(["train", "cpo", TASK, *small, *alone]) == 0
     assert_same_run(there / "run", there / "whole")

@@ -13,10 +13,10 @@ def test_any_environment_is_described(capsys: pytest.CaptureFixture[str]) -> Non
     text = capsys.readouterr().out
     assert text.startswith("Pendulum-v1\n  observation  3 numbers\n")
     assert "  cost         none found: info has no keys\n" in text
-    flags = ["--cost-key", "damage", "--closeness", "lidar", "--success-key", "won"]
+    flags = ["--cost-key", "damage", "--proximity", "lidar", "--success-key", "won"]
     assert cli.main(["tasks", "own_envs:Hall-v0", *flags]) == 0
     text = capsys.readouterr().out
-    assert "  closeness    0-1, declared: in [0, 1], 1 for near\n" in text
+    assert "  proximity    0-1, declared: in [0, 1], 1 for near\n" in text
     assert "  cost         info['damage']\n" in text
     assert "choose a budget and give\n               it with --cost-limit" in text
     assert cli.main(["tasks", "own_envs:Hall-v0", "--no-cost"]) == 0

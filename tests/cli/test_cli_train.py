@@ -10,9 +10,11 @@ import pytest
 
 from helpers.commands import FLAGS, TASK
 from probes import SMALL
-from safecritic import agent_classes, cli, methods
+from safecritic import agent_classes, cli
+from safecritic.agents import methods
 from safecritic.cli import commands, options
 from safecritic.run.folder import EPISODE_COLUMNS, read_table
+from safecritic.tasks.registry import method_defaults
 
 pytestmark = pytest.mark.usefixtures("quick_runs")
 
@@ -41,16 +43,6 @@ def test_train_writes_a_run_folder(there: Path, capsys: pytest.CaptureFixture[st
     assert "already has 600 steps: give a larger total with --steps" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_parts_that_are_off_are_off_in_the_config(there: Path) -> None:
-    off = ["--no-screen", "--no-refinement", "--conservative-form", "hinge"]
-    assert cli.main(["train", "usc", TASK, *FLAGS, *off, "--steps", "100", "--out", "run"]) == 0
-    config = json.loads(Path("run/config.json").read_text())["config"]
-    assert (config["screen"], config["refinement"]) == (False, False)
-    assert (config["influence"], config["conservative_form"]) == (True, "hinge")
-    assert not {"tolerance", "refine_top"} & config.keys()
-
-
 @pytest.fixture
 def configs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Collect the settings of every run that is asked for; none is run."""
@@ -59,8 +51,9 @@ def configs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def maker(method: str) -> Any:
         def make(task: str, seed: int, paper_defaults: bool, **settings: Any) -> Any:
             name = options.task_name(task)
-            collected.append(methods.make_config(method, name, paper_defaults, **settings))
-            return SimpleNamespace(environment={"task": task})
+            config = methods.make_config(method, method_defaults(name), paper_defaults, **settings)
+            collected.append(config)
+            return SimpleNamespace(environment={"task": task}, config=config)
 
         return make
 
@@ -69,14 +62,25 @@ def configs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return collected
 
 
-def test_paper_defaults_and_flags_reach_the_config(configs: list[Any]) -> None:
+def test_flags_reach_the_config_however_they_are_written(configs: list[Any]) -> None:
     assert cli.main(["train", "ddpg", TASK, *FLAGS]) == 0
-    changed = ["--paper-defaults", "--gamma", "0.9", "--cost-limit", "3"]
-    assert cli.main(["train", "ddpg", TASK, *FLAGS, *changed]) == 0
-    ours, paper = configs
-    assert ours == methods.make_config("ddpg", **SMALL)
-    assert (paper.actor_lr, paper.observation_scaling) == (2e-3, "none")
-    assert (paper.gamma, paper.cost_limit, paper.batch_size) == (0.9, 3.0, 16)
+    flags = ["--actor_lr=1e-4", "--hidden", "8", "--screen.tolerance", "0.2"]
+    assert cli.main(["train", "usc", "CarGoal1", *flags, "--conservative.near-policy"]) == 0
+    assert cli.main(["train", "csc", "CarGoal1", "--conservative.no-near-policy"]) == 0
+    small, near, far = configs
+    assert small == methods.make_config("ddpg", **SMALL)
+    assert (near.actor_lr, near.hidden, near.screen.tolerance) == (1e-4, (8,), 0.2)
+    assert (near.conservative.near_policy, far.conservative.near_policy) == (True, False)
+
+
+def test_a_flag_wins_over_the_papers_defaults(configs: list[Any]) -> None:
+    changed = ["--paper-defaults", "--gamma", "0.9", "--cost-limit", "3", "--no-screen"]
+    assert cli.main(["train", "usc", TASK, *changed]) == 0
+    assert cli.main(["train", "pid-lag", TASK, *changed[:-1]]) == 0
+    paper, pid_lag = configs
+    assert (paper.actor_lr, paper.gamma, paper.cost_limit) == (2e-3, 0.9, 3.0)
+    assert (paper.screen, paper.refinement) == (False, True)
+    assert (pid_lag.actor_lr, pid_lag.safety.steps, pid_lag.gamma) == (2e-3, 1, 0.9)
 
 
 def test_the_task_sets_the_limit_wherever_it_stands(configs: list[Any]) -> None:
@@ -85,31 +89,22 @@ def test_the_task_sets_the_limit_wherever_it_stands(configs: list[Any]) -> None:
     assert [config.cost_limit for config in configs] == [5.0, 5.0, 7.0]
 
 
-def test_a_flag_wins_over_any_default_however_it_is_written(configs: list[Any]) -> None:
-    flags = ["--actor_lr=1e-4", "--no-push-data", "--hidden", "8", "--screen-from", "uniform"]
-    assert cli.main(["train", "usc", "CarGoal1", "--paper-defaults", *flags]) == 0
-    (config,) = configs
-    assert (config.actor_lr, config.hidden) == (1e-4, (8,))
-    assert config.conservative.push_data is False
-    assert (config.screen.screen_from, config.screen.tolerance) == ("uniform", 0.3)
-
-
 @pytest.mark.parametrize("method", methods.METHODS)
 def test_without_flags_a_method_has_its_defaults(method: str, configs: list[Any]) -> None:
     assert cli.main(["train", method, "CarGoal2"]) == 0
     assert cli.main(["train", method, "CarGoal2", "--paper-defaults"]) == 0
     ours, paper = configs
-    assert ours == methods.make_config(method, "CarGoal2")
-    assert paper == methods.make_config(method, "CarGoal2", paper_defaults=True)
+    assert ours == methods.make_config(method, method_defaults("CarGoal2"))
+    assert paper == methods.make_config(method, method_defaults("CarGoal2"), paper_defaults=True)
 
 
 def test_switches_take_parts_away(configs: list[Any]) -> None:
-    off = ["--no-refinement", "--no-influence"]
-    assert cli.main(["train", "usc", "CarGoal1", *off, "--screen"]) == 0
-    off = ["--no-conservative", "--no-screen"]
-    assert cli.main(["train", "usc-nr", "CarGoal1", *off]) == 0
+    assert cli.main(["train", "usc", "CarGoal1", "--no-refinement", "--no-influence"]) == 0
+    assert cli.main(["train", "usc-nr", "CarGoal1", "--no-conservative", "--no_screen"]) == 0
     first, second = configs
-    assert first == methods.make_config("usc", "CarGoal1", refinement=False, influence=False)
+    assert first == methods.make_config(
+        "usc", method_defaults("CarGoal1"), refinement=False, influence=False
+    )
     assert (first.refinement, first.influence) == (None, None)
     assert (second.conservative, second.screen) == (None, None)
     assert second.influence is not None
@@ -118,7 +113,7 @@ def test_switches_take_parts_away(configs: list[Any]) -> None:
 # Environments of the user's own
 
 HALL = "own_envs:Hall-v0"
-DECLARED = ["--cost-key", "damage", "--closeness", "lidar"]
+DECLARED = ["--cost-key", "damage", "--proximity", "lidar"]
 
 
 @pytest.mark.slow
@@ -129,8 +124,8 @@ def test_declarations_are_kept_for_resuming_and_evaluating(
     assert cli.main(command) == 0
     assert "warning" not in capsys.readouterr().err  # DDPG keeps no limit
     environment = json.loads(Path("run/config.json").read_text())["environment"]
-    assert environment["declared"] == {"cost_key": "damage", "closeness": [0, 1]}
-    assert environment["spec"]["closeness"] == [0, 1]
+    assert environment["declared"] == {"cost_key": "damage", "proximity": [0, 1]}
+    assert environment["spec"]["proximity"] == [0, 1]
     episodes = read_table(Path("run/episodes.csv"))
     assert sum(episodes["cost"]) > 0
     assert all(map(math.isnan, episodes["success"]))  # not reported, hence unknown

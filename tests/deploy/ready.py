@@ -7,14 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from helpers.agents import settings
 from probes import KeptPoint
 from safecritic.agent_classes import agent_class
-from safecritic.agents import scaling
-from safecritic.agents.settings import flatten
+from safecritic.agents import methods
+from safecritic.core import scaling
 from safecritic.deploy.network import extract
-from safecritic.runtime.network import Network, critic
-from safecritic.tasks import TASKS
+from safecritic.runtime import decide
+from safecritic.runtime.network import Network
 from safecritic.tasks.adapter import make_env
 
 SIZES: dict[str, Any] = {
@@ -50,10 +49,10 @@ def observations(task: str, number: int) -> np.ndarray:
 
 def make(method: str, task: str, seed: int = 0, small: bool = True, **changes: Any) -> Any:
     """Return an agent of a task with weights, scales, units and curvature as after a training."""
-    known = TASKS.get(task)
-    config = settings(method, SIZES if small else {}, task if known else None, **changes)
-    names = {name: x for name, x in flatten(config).items() if x is not False}
-    agent = agent_class(method)(task, seed=seed, **names | {k: changes[k] for k in changes})
+    printed = changes.get("paper_defaults", False)
+    known = methods.get(method).setting_names(printed)
+    sizes = {name: x for name, x in SIZES.items() if name in known} if small else {}
+    agent = agent_class(method)(task, seed=seed, **(sizes | changes))
     fill(agent, observations(task, 400), seed)
     return agent
 
@@ -71,7 +70,7 @@ def fill(agent: Any, rows: np.ndarray, seed: int) -> None:
     """Fill the state of an agent: nothing in it stays as `init` made it."""
     rng = np.random.default_rng(seed)
     device = agent.training.device
-    state, config, spec = device.agent, agent.config, agent.training.spec
+    state, spec = device.agent, agent.training.spec
 
     def weights(tree: Any) -> Any:
         def drawn(x: jax.Array) -> jax.Array:
@@ -81,10 +80,10 @@ def fill(agent: Any, rows: np.ndarray, seed: int) -> None:
         return jax.tree.map(drawn, tree)
 
     changed: dict[str, Any] = {
-        "scaler": scaling.scaler_update_many(state.scaler, jnp.asarray(rows), config)
+        "scaler": scaling.scaler_update_many(state.scaler, jnp.asarray(rows))
     }
     for name in ("actor", "reward", "safety"):
-        if hasattr(state, name):
+        if getattr(state, name, None) is not None:
             changed[name] = weights(getattr(state, name))
     if hasattr(state, "actor"):  # the slow copy is deployed; the one that learns is another
         changed["target_actor"] = changed["actor"]
@@ -92,11 +91,11 @@ def fill(agent: Any, rows: np.ndarray, seed: int) -> None:
     if hasattr(state, "policy"):
         changed["policy"] = state.policy._replace(mean=weights(state.policy.mean))
     one = jnp.ones((), jnp.float32)
-    if hasattr(state, "multiplier"):
+    if getattr(state, "multiplier", None) is not None:
         changed["multiplier"] = 0.4 * one
     cost = state.units.cost._replace(square=1.7 * one, size=0.9 * one, count=400 * one)
     changed["units"] = state.units._replace(cost=cost)
-    if getattr(state, "curvature", None) is not None:
+    if hasattr((getattr(state, "curvature", None) or [None])[0], "whitener"):
         changed["curvature"] = tuple(
             c._replace(whitener=jnp.tril(weights(c.whitener))) for c in state.curvature
         )
@@ -114,15 +113,15 @@ def fill(agent: Any, rows: np.ndarray, seed: int) -> None:
 
 
 def centre(agent: Any, rows: np.ndarray) -> None:
-    """Shift each safety critic so that half of what the actor does exceeds a tolerance of 0.3."""
-    network = Network(*extract(agent))
-    x = network.actor_inputs(rows)
-    action, seen = network.act(x), network.critic_inputs(rows, x)
-    members = []
+    """Shift the safety critic so that half of what the actor does exceeds a tolerance of 0.3."""
+    network = Network(*extract(agent)).parts
+    if network.safety is None:
+        return
+    x = decide.inputs(np, rows, network.near, network.mean, network.std)
+    seen = x if network.gains is None else x * network.gains
+    z, _ = decide.values(np, network.safety, seen, decide.act(np, network, x)[:, None])
     device = agent.training.device
-    for layers, member in zip(network.safety, device.agent.safety, strict=True):
-        z, _ = critic(layers, seen @ layers[0]["seen"] + action @ layers[0]["done"])
-        *first, last = member
-        shifted = last["b"] + jnp.float32(0.3 - np.median(z))
-        members.append((*first, {**last, "b": shifted}))
-    agent.training.device = device._replace(agent=device.agent._replace(safety=tuple(members)))
+    *first, last = device.agent.safety[0]
+    shifted = last["b"] + jnp.float32(0.3 - np.median(z))
+    safety = ((*first, {**last, "b": shifted}),)
+    agent.training.device = device._replace(agent=device.agent._replace(safety=safety))

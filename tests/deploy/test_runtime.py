@@ -9,6 +9,7 @@ import sys
 import warnings
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ import pytest
 
 import safecritic.runtime
 from deploy import ready
-from safecritic.runtime import FaultWarning, Policy, PolicyFileError, load
+from safecritic.runtime import FaultWarning, Policy, PolicyFileError, decide, load
 from safecritic.runtime.file import policy_hash
+from safecritic.runtime.network import array_module
 
 GOOD = np.zeros(17)
 
@@ -63,10 +65,18 @@ def test_the_folder_alone_runs_a_policy(path: Path, tmp_path: Path) -> None:
     assert out.stdout == "[]\n"
 
 
-def test_gymnasium_learns_of_the_tasks_whichever_is_imported_first() -> None:
-    for words in ("safecritic, gymnasium", "gymnasium, safecritic"):
-        script = f"import {words}; gymnasium.spec('safecritic/CarGoal1-v0')"
-        subprocess.run([sys.executable, "-c", script], check=True)
+def test_numpy_1_decides_the_same(policy: Policy) -> None:
+    new = ("astype", "concat", "matrix_transpose", "vecdot")
+    old = array_module(SimpleNamespace(**{k: v for k, v in vars(np).items() if k not in new}))
+    assert array_module(np) is np
+    assert old is not np
+    obs = np.random.default_rng(0).standard_normal((64, 17)).astype(np.float32)
+    left = np.linspace(-0.1, policy.limit, 64, dtype=np.float32)
+    here, there = (decide.decide(xp, policy.network.parts, obs, left) for xp in (np, old))
+    assert here.changed.any()
+    assert here.influence is not None
+    for ours, theirs in zip(here, there, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_a_decision_is_held_and_counted(path: Path) -> None:
@@ -80,22 +90,39 @@ def test_a_decision_is_held_and_counted(path: Path) -> None:
         np.testing.assert_array_equal(actions[first], actions[second])
     assert np.abs(actions[0] - actions[2]).max() > 1e-4
     assert [policy.counts[name] for name in ("calls", "decisions", "held")] == [6, 3, 3]
-    np.testing.assert_allclose(policy.batch(rows[::2]).action, actions[::2], atol=1e-6)
+    made = policy.network.decide(rows[::2].astype(np.float32), np.ones(3, np.float32))
+    np.testing.assert_allclose(made.proposed, actions[::2], atol=1e-6)
 
 
 def test_the_budget_is_kept(policy: Policy) -> None:
     policy.spend(0.04)
     policy.spend(0.05)
-    assert policy.left == pytest.approx(0.01)
-    full, spent = policy.batch(GOOD[None]), policy.batch(GOOD[None], spent=1.0)
-    assert full.q_cost.shape == spent.q_cost.shape == (1,)
+    assert policy.remaining == pytest.approx(0.01)
     policy.reset()
-    assert (policy.spent, policy.left) == (0.0, policy.limit)
+    assert (policy.spent, policy.remaining) == (0.0, policy.limit)
     for bad in (math.nan, math.inf, -1.0, "much"):
         policy.reset()
-        policy.spend(bad)  # type: ignore[arg-type]
-        assert policy.left == 0.0
+        policy.spend(bad)
+        assert policy.remaining == 0.0
     assert policy.counts["bad cost"] == 4
+
+
+@pytest.mark.parametrize("limit", [0.5, 0.0])
+def test_the_remaining_budget_decides_what_is_let_through(limit: float) -> None:
+    agent = ready.make("usc", "HalfCheetah", cost_limit=limit)
+    obs = ready.observations("HalfCheetah", 400)
+    network = agent.policy().network
+    tolerance = 0.3 * float(network.parts.cost_unit)
+    whole, half, spent, beyond = (
+        network.decide(obs, np.full(len(obs), share * limit - debt, np.float32))
+        for share, debt in ((1.0, 0.0), (0.5, 0.0), (0.0, 1e-6), (0.0, 1.0))
+    )
+    np.testing.assert_array_equal(whole.screened, whole.q_proposed > np.float32(tolerance))
+    if limit:
+        np.testing.assert_array_equal(half.screened, whole.q_proposed > np.float32(tolerance / 2))
+    for left in (spent, beyond):
+        np.testing.assert_array_equal(left.screened, whole.q_proposed > 0.0)
+    assert whole.screened.sum() < spent.screened.sum()
 
 
 BAD: dict[str, Any] = {
@@ -183,54 +210,52 @@ def test_the_first_fault_of_a_reason_is_a_warning(path: Path) -> None:
 
 
 def test_bad_rows_of_a_batch_get_the_fallback(policy: Policy) -> None:
-    rows = np.stack([GOOD, BAD["not finite"], BAD["out of range"], GOOD])
-    made = policy.batch(rows)
-    assert made.fault.tolist() == [None, "not finite", "out of range", None]
-    assert np.isfinite(made.action).all()
-    np.testing.assert_array_equal(made.action[0], made.action[3])
-    np.testing.assert_array_equal(made.action[1], np.zeros(6))
-    with pytest.raises(ValueError, match=r"shape \(N, 17\), got \(17,\)"):
-        policy.batch(GOOD)
+    policy.reset(rows=4)
+    actions = policy(np.stack([GOOD, BAD["not finite"], BAD["out of range"], GOOD]))
+    faults = [decision.fault for decision in policy.last]
+    assert faults == [None, "not finite", "out of range", None]
+    np.testing.assert_array_equal(actions[0], actions[3])
+    np.testing.assert_array_equal(actions[1:3], np.zeros((2, 6)))
+    with pytest.raises(ValueError, match=r"shape \(4, 17\), got \(17,\)"):
+        policy(GOOD)
 
 
 def test_an_engine_that_fails_is_a_fault(policy: Policy) -> None:
-    policy._decide = lambda *_: 1 / 0
+    policy._engine = lambda *_: 1 / 0
     np.testing.assert_array_equal(policy(GOOD), np.zeros(6))
     assert policy.counts["engine failed"] == 1
 
 
-def test_the_screen_can_be_switched_off(path: Path) -> None:
-    obs = ready.observations("HalfCheetah", 400)
-    for engine in ("numpy", "onnx"):
-        on, off = (
-            load(path, engine=engine, clock=None, screen=x).batch(obs) for x in (True, False)
-        )
-        assert on.changed.any()
-        assert not off.screened.any()
-        np.testing.assert_allclose(off.unit_action, on.proposed, atol=1e-6)
+def single(policy: Policy, obs: np.ndarray) -> dict[str, np.ndarray]:
+    """Return single decisions, each the first of an episode."""
+    made = []
+    for row in obs:
+        policy.reset()
+        made.append(policy.decide(row))
+    return {name: np.array([getattr(x, name) for x in made]) for name in made[0]._fields[:-1]}
 
 
 @pytest.mark.parametrize("engine", ["numpy", "onnx"])
-def test_a_screen_switched_off_stays_on_in_other_policies(path: Path, engine: str) -> None:
+def test_the_screen_can_be_switched_off(path: Path, engine: str) -> None:
     obs = ready.observations("HalfCheetah", 40)
     on, off = (load(path, engine=engine, clock=None, screen=x) for x in (True, False))
-    before = [on.decide(row).screened for row in obs]
-    assert any(before)
-    assert not any(off.decide(row).screened for row in obs)
-    assert [on.decide(row).screened for row in obs] == before
-    assert on.batch(obs).screened.tolist() == before
+    before = single(on, obs)
+    assert before["changed"].any()
+    without = single(off, obs)
+    assert not without["screened"].any()
+    np.testing.assert_allclose(without["unit_action"], before["proposed"], atol=1e-6)
+    after = single(on, obs)  # in other policies it stays on
+    for name in before:
+        np.testing.assert_array_equal(after[name], before[name])
 
 
 @pytest.mark.parametrize("engine", ["numpy", "onnx"])
-def test_a_kept_decision_is_not_overwritten_by_the_next(path: Path, engine: str) -> None:
-    """Single rows, which ONNX Runtime computes in places of their own, equal those of a batch."""
+def test_single_rows_equal_those_of_a_batch(path: Path, engine: str) -> None:
     obs = ready.observations("HalfCheetah", 40)
     policy = load(path, engine=engine, clock=None)
-    single = [policy.decide(row) for row in obs]
-    batch = policy.batch(obs)
-    for name in ("action", "unit_action", "proposed", "q_cost", "influence", "screened"):
-        rows = np.array([getattr(decision, name) for decision in single])
-        np.testing.assert_allclose(rows, getattr(batch, name), atol=1e-4, err_msg=name)
+    made = policy._engine(obs, np.full(len(obs), policy.limit, np.float32))
+    for name, rows in single(policy, obs).items():
+        np.testing.assert_allclose(rows, getattr(made, name), atol=1e-4, err_msg=name)
 
 
 # ---------------------------------------------------------------- files
@@ -341,15 +366,18 @@ def test_the_contract_says_what_goes_in_and_out(path: Path) -> None:
     assert contract["training"]["influence"]["shares"][-1] == 1.0
 
 
-@pytest.mark.parametrize("task", ["CarGoal1", "CarButton1", "FetchReach"])
+@pytest.mark.parametrize(
+    "task",
+    ["CarGoal1", "CarButton1", "FetchReach", "SafetyPointPush2-v0", "SafetyCarCircle1-v0"],
+)
 def test_every_number_of_our_tasks_has_a_name(task: str) -> None:
     from safecritic.deploy.names import names_of
     from safecritic.tasks import make
 
     env = make(task)
     observation, action = names_of(env, env)
-    assert len(set(observation.names)) == len(observation.units) == env.observation_space.shape[0]
-    assert len(set(action.names)) == len(action.units) == env.action_space.shape[0]
+    for found, space in ((observation, env.observation_space), (action, env.action_space)):
+        assert len(set(found["names"])) == len(found["units"]) == space.shape[0]
 
 
 def test_an_environment_of_its_own_form(tmp_path: Path) -> None:
@@ -366,6 +394,11 @@ def test_an_environment_of_its_own_form(tmp_path: Path) -> None:
     assert Wide.action_space.contains(action)
     np.testing.assert_allclose(action, agent.predict(obs)[0], atol=1e-5)
     assert policy.contract["observation"]["names"] == ["a[0]", "a[1]", "b"]
+    policy.reset(rows=2)
+    several = {name: np.stack([part, part]) for name, part in obs.items()}
+    np.testing.assert_array_equal(policy(several), np.stack([action, action]))
+    np.testing.assert_array_equal(agent.predict(several)[0], np.stack([action, action]))
+    policy.reset()
     np.testing.assert_array_equal(policy(None), [1.0, 2.0])
     with pytest.raises(PolicyFileError, match="no ONNX graph"):
         load(path, engine="onnx")

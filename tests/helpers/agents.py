@@ -9,32 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from helpers.quick import jit
-from safecritic import methods, replay
-from safecritic.agents.interface import EnvSpec
+from safecritic.agents import methods
+from safecritic.core import replay
+from safecritic.core.interface import EnvSpec
 
-# What frees an agent from the sizes of a task's rewards and costs.
-SCALE_FREE: dict[str, Any] = {
-    "units": "measured",
-    "sharpening_for": "all",
-    "multiplier_rule": "relative",
-    "multiplier_init": 0.05,
-    "multiplier_lr": 1e-4,
-    "multiplier_max": 10.0,
-    "tolerance_in": "budget",
-}
 SPEC = EnvSpec(obs_dim=4, action_dim=2, cost_max=1.0)
 SMALL: dict[str, Any] = {
     "hidden": (8,),
     "batch_size": 8,
     "learning_starts": 8,
-    "safety_critics": 1,
-    "alternatives": 3,
-    "screen_candidates": 4,
-    "curvature_refresh": 2,
-    "refine_top": 3,
-    "refine_neighbours": 2,
-    "refine_block": 8,
-    "refine_reach": 2,
+    "refinement.top": 3,
+    "refinement.neighbours": 2,
 }
 
 
@@ -44,28 +29,26 @@ sample = jit(replay.sample, static_argnames="config")
 def settings(
     name: str,
     small: dict[str, Any] = SMALL,
-    task: str | None = None,
     paper_defaults: bool = False,
     **changes: Any,
 ) -> Any:
     """Return a method's settings: `small` as far as the method has them, then `changes`."""
-    method = methods.get(name)
-    off = [part for part in method.parts if changes.get(part) is False]
-    absent = {field for part in off for field in method.part_fields()[part]}
-    usable = {key: small[key] for key in method.setting_names() if key in small.keys() - absent}
-    return methods.make_config(name, task, paper_defaults, **(usable | changes))
+    off = {part for part, value in changes.items() if value is False}
+    names = methods.get(name).setting_names(paper_defaults)
+    usable = {key: x for key, x in small.items() if key in names and key.split(".")[0] not in off}
+    return methods.make_config(name, None, paper_defaults, **(usable | changes))
 
 
 def start(name: str, config: Any, seed: int = 0, spec: EnvSpec = SPEC) -> Any:
     """Return the first state of a method's agent."""
-    init = jit(methods.get(name).load_agent().init, static_argnums=(1, 2))
+    init = jit(methods.get(name).load_agent(config).init, static_argnums=(1, 2))
     return init(jax.random.key(seed), spec, config)
 
 
 @cache
 def stepper(name: str, config: Any) -> tuple[Callable[..., Any], list[int]]:
     """Return a compiled step (observe, sample, update) and the list it adds to when traced."""
-    agent, traces = methods.get(name).load_agent(), []
+    agent, traces = methods.get(name).load_agent(config), []
 
     @jit
     def step(state: Any, store: replay.Replay, key: jax.Array) -> Any:

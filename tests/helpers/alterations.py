@@ -17,7 +17,7 @@ import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safecritic import files
+from safecritic.core import files
 
 ODD: list[Any] = [
     None, True, False, 0, 1, -1, 2**31, 2**63, 10**30, -(10**30), 0.5, 1e30, 1e308, -1e308,

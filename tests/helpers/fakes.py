@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from probes import SMALL, KeptPoint
-from safecritic import methods
-from safecritic.agents.interface import EnvSpec
-from safecritic.evaluation.critic_quality import episode_critic_quality
+from safecritic.agents import methods
+from safecritic.core.interface import EnvSpec
+from safecritic.evaluate.critic_quality import episode_critic_quality
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.episode import EPISODE_COLUMNS
 from safecritic.run.loop import Intervals, Loop
@@ -88,7 +88,7 @@ def fake_training(env: Any = None, **bad: int) -> OffPolicyTraining:
 
 def small_training(name: str, env: Any = None, seed: int = 0) -> OffPolicyTraining:
     """Return a run of a real method with small networks."""
-    tiny = {"refine_top": 4, "refine_block": 32, "safety_n_step": 3, "safety_critics": 1}
+    tiny = {"refinement.top": 4, "safety.steps": 3}
     config = methods.make_config(name, None, **SMALL, **(tiny if name == "usc" else {}))
     return OffPolicyTraining(env or KeptPoint(), methods.get(name).load_agent(), config, SPEC, seed)
 

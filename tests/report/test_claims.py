@@ -34,22 +34,21 @@ def test_a_claim_of_a_size(tmp_path: Path, usc: tuple[float, ...], verdict: str)
 
 def test_without_a_size_the_sign_decides_beyond_chance(tmp_path: Path) -> None:
     study = study_of(tmp_path, ddpg=costs(4.9, 5.0, 5.1, 5.2), usc=costs(4.0, 4.1, 4.2, 4.3))
-    found = claims.differs("CarButton1", "cost in deployment", "usc", "ddpg", -1.0)(study)
+    found = claims.differs(study, "CarButton1", claims.DEPLOYED, "usc", "ddpg", -1.0)
     assert found is not None
     assert (found.verdict, found.seeds) == (claims.HOLDS, "4, 4")
     assert found.here.startswith("-18% [")
-    back = claims.differs("CarButton1", "cost in deployment", "ddpg", "usc", -1.0)(study)
+    back = claims.differs(study, "CarButton1", claims.DEPLOYED, "ddpg", "usc", -1.0)
     assert back is not None
     assert back.verdict == claims.FAILS
 
 
 def test_three_seeds_tell_nothing(tmp_path: Path) -> None:
     study = study_of(tmp_path, ddpg=costs(9.0, 9.1, 9.2), usc=costs(1.0, 1.1, 1.2))
-    for test in (
-        claims.differs("CarButton1", "cost in deployment", "usc", "ddpg", -1.0),
-        claims.no_less("CarButton1", "reward in deployment", "usc", "ddpg"),
+    for found in (
+        claims.differs(study, "CarButton1", claims.DEPLOYED, "usc", "ddpg", -1.0),
+        claims.no_less(study, "CarButton1", claims.EARNED, "usc", "ddpg"),
     ):
-        found = test(study)
         assert found is not None
         assert found.verdict == claims.OPEN
 
@@ -62,38 +61,38 @@ def test_no_less_allows_a_twentieth(tmp_path: Path) -> None:
         [(6.1, claims.HOLDS), (5.8, claims.HOLDS), (5.6, claims.FAILS)]
     ):
         study = study_of(tmp_path / str(number), ddpg=runs(6.0), usc=runs(reward))
-        found = claims.no_less("CarButton1", "reward in deployment", "usc", "ddpg")(study)
+        found = claims.no_less(study, "CarButton1", claims.EARNED, "usc", "ddpg")
         assert found is not None
         assert found.verdict == verdict, reward
 
 
 def test_the_best_other_is_who_it_is_compared_with(tmp_path: Path) -> None:
     study = study_of(tmp_path, ddpg=costs(3.0, 3.1), sc=costs(2.0, 2.1), usc=costs(1.0, 1.1))
-    found = claims.differs("CarButton1", "cost in deployment", "usc", "best", -1.0)(study)
+    found = claims.differs(study, "CarButton1", claims.DEPLOYED, "usc", "best", -1.0)
     assert found is not None
     assert found.here.startswith("against SC: -")
 
 
 def test_limit_and_success(tmp_path: Path) -> None:
     study = study_of(tmp_path, ddpg=costs(5.9, 6.0, 6.1), usc=costs(1.0, 1.2, success=1.0))
-    limit = claims.breaks_the_limit("CarButton1", "ddpg")(study)
-    kept = claims.breaks_the_limit("CarButton1", "usc")(study)
+    limit = claims.breaks_the_limit(study, "CarButton1", "ddpg")
+    kept = claims.breaks_the_limit(study, "CarButton1", "usc")
     assert limit is not None
     assert kept is not None
     assert (limit.verdict, kept.verdict) == (claims.HOLDS, claims.FAILS)
     assert limit.here == "6.00 [5.75, 6.25], limit 5, within it 0 of 3"
-    success = claims.always_succeeds("CarButton1", "usc")(study)
+    success = claims.always_succeeds(study, "CarButton1", "usc")
     assert success is not None
     assert (success.here, success.verdict) == ("100.0%: 2 of 2 episodes", claims.HOLDS)
     failed = study_of(tmp_path / "failed", usc=[(1.0, 1.0, 6.0), (1.0, 0.0, 6.0)])
-    success = claims.always_succeeds("CarButton1", "usc")(failed)
+    success = claims.always_succeeds(failed, "CarButton1", "usc")
     assert success is not None
     assert success.verdict == claims.FAILS
 
 
 def test_one_run_is_no_level(tmp_path: Path) -> None:
     study = study_of(tmp_path, ddpg=costs(9.0))
-    found = claims.breaks_the_limit("CarButton1", "ddpg")(study)
+    found = claims.breaks_the_limit(study, "CarButton1", "ddpg")
     assert found is not None
     assert (found.here[:5], found.verdict) == ("9.00,", claims.OPEN)
 

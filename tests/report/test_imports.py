@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 MODULES = [
-    "safecritic.style",
-    "safecritic.methods",
-    "safecritic.evaluation.evaluate",
-    "safecritic.evaluation.measures",
+    "safecritic.core.style",
+    "safecritic.agents.methods",
+    "safecritic.evaluate.episodes",
+    "safecritic.evaluate.measures",
     "safecritic.study.table",
     "safecritic.report.build",
 ]

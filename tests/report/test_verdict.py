@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from safecritic import files
+from safecritic.core import files
 from safecritic.report import data
 from safecritic.report.verdict import Verdict, verdict, verdicts
 from safecritic.study import grid

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from probes import small_disk
-from safecritic import files
+from safecritic.core import files
 from safecritic.run import checkpoint
 from safecritic.run.checkpoint import CheckpointError
 
@@ -100,13 +100,13 @@ def test_missing_arrays_and_another_format_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot be read"):
         checkpoint.load(tmp_path)
     files.write_json(tmp_path / "checkpoint.json", index | {"format": 99})
-    with pytest.raises(CheckpointError, match="format 99, this version reads 4"):
+    with pytest.raises(CheckpointError, match="format 99, this version reads 5"):
         checkpoint.load(tmp_path)
 
 
 WRITER = """
 import sys, numpy as np
-from safecritic import files
+from safecritic.core import files
 from safecritic.run import checkpoint
 for step in range(1, 10**6):
     checkpoint.save(sys.argv[1], {"x": np.full(200_000, step, np.int64)}, {"step": step})
@@ -138,7 +138,7 @@ def test_kill_9_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
 
 FILL = """
 import resource, sys, numpy as np
-from safecritic import files
+from safecritic.core import files
 from safecritic.run import checkpoint
 if sys.argv[2] == "limit":
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))

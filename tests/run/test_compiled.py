@@ -1,19 +1,22 @@
 """The compiled step: what goes to the device, how often it compiles, what it restores from."""
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from helpers.fakes import SPEC, small_training
 from probes import SMALL, KeptPoint
-from safecritic import methods
+from safecritic.agents import methods
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.checkpoint import CheckpointError
 from safecritic.run.compiled import pack, unpack
 from safecritic.run.off_policy import OffPolicyTraining
+from safecritic.run.rollout import Transition
 
 
 def test_a_transition_goes_to_the_device_as_it_is() -> None:
-    row = pack([1.0, 2.0], [0.5], 3.0, 0.25, [4.0, 5.0], (True, False, True))
+    obs, action, next_obs = np.array([1.0, 2.0]), np.array([0.5]), np.array([4.0, 5.0])
+    row = pack(Transition(obs, action, 3.0, 0.25, next_obs, True, False, {"success": True}, 1))
     transition = unpack(jnp.asarray(row), SPEC)
     assert transition.obs.tolist() == [1.0, 2.0]
     assert transition.action.tolist() == [0.5]

@@ -7,8 +7,9 @@ import pytest
 from helpers.fakes import EVERY, Recorder, fake_training
 from safecritic.run import checkpoint
 from safecritic.run.callbacks import BaseCallback
+from safecritic.run.episode import Intervals
+from safecritic.run.failure import Failure, NotFiniteError, read_failure
 from safecritic.run.folder import RunFolder
-from safecritic.run.loop import Intervals, NotFiniteError
 
 
 def test_metrics_are_means_over_the_interval_and_none_before_learning() -> None:
@@ -31,7 +32,13 @@ def test_a_bad_loss_stops_the_run_and_names_it(tmp_path: Path) -> None:
     assert training.step == 100
     assert str(tmp_path / "failed") in str(caught.value)
     assert checkpoint.load(tmp_path / "failed")[1]["step"] == 100
+    message = "b/loss was not finite at step 84: the run was stopped"
+    failure = read_failure(tmp_path)
+    assert failure == Failure("NotFiniteError", message, "b/loss", 84)
+    assert failure.diverged
     assert not checkpoint.exists(tmp_path / "checkpoint")
+    fake_training().run(120, BaseCallback(), folder, EVERY)
+    assert read_failure(tmp_path) is None
 
 
 def test_a_bad_loss_never_enters_a_checkpoint(tmp_path: Path) -> None:

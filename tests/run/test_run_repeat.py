@@ -17,16 +17,16 @@ from helpers.fakes import (
     small_training,
 )
 from probes import SMALL, KeptPoint, Point
-from safecritic import CPO, methods
-from safecritic.agents import cpo
-from safecritic.agents.interface import EnvSpec
+from safecritic import CPO
+from safecritic.agents import cpo, methods
+from safecritic.core.interface import EnvSpec
 from safecritic.run import on_policy
 from safecritic.run.callbacks import BaseCallback
+from safecritic.run.failure import NotFiniteError
 from safecritic.run.folder import RunFolder, read_table
-from safecritic.run.loop import NotFiniteError
 from safecritic.run.off_policy import OffPolicyTraining
 from safecritic.run.on_policy import OnPolicyTraining
-from safecritic.run.rollouts import Stream, Streams, Workers
+from safecritic.run.workers import Streams, Workers
 from safecritic.tasks.repeat import RepeatAction
 
 K = 4
@@ -68,7 +68,7 @@ def test_the_run_counts_environment_steps(tmp_path: Path) -> None:
     lengths, steps = ([row[name] for row in log.rows] for name in ("length", "step"))
     assert np.cumsum(lengths).tolist() == steps
     assert any(length % K for length in lengths)  # the goal was reached while an action was held
-    assert training.step - steps[-1] == training.episode.length
+    assert training.step - steps[-1] == training.stream.episode.length
     # every multiple of 50 after the warm-up was passed within a decision
     logged = read_table(tmp_path / "updates.csv")["step"]
     assert [step // 50 for step in logged] == list(range(2, 15))
@@ -76,7 +76,7 @@ def test_the_run_counts_environment_steps(tmp_path: Path) -> None:
     # all but the last transition were ingested, one for each decision
     decisions = int(training.device.replay.size) + 1
     assert training.step / K < decisions < training.step / 3
-    assert int(training.device.step) == training.step - training.episode.steps[-1][4]
+    assert int(training.device.step) == training.step - training.stream.episode.steps[-1][4]
     # the warm-up: an episode of 50 steps, 13 decisions, and three decisions of the next
     held = [len(list(same)) for _, same in itertools.groupby(env.actions[:62])]
     assert held == [K] * 12 + [2] + [K] * 3
@@ -131,7 +131,7 @@ def test_a_metric_that_is_not_finite_names_the_environment_step() -> None:
 def test_a_dropped_episode_is_counted_in_environment_steps() -> None:
     first = fake_training(RepeatAction(Point(), K))
     first.run(30, BaseCallback())
-    assert (first.step, first.episode.length, len(first.episode.steps)) == (32, 32, 8)
+    assert (first.step, first.stream.episode.length, len(first.stream.episode.steps)) == (32, 32, 8)
     (note,) = fake_training(RepeatAction(Point(), K)).restore(*first.state())
     assert "the open episode (32 steps) was dropped" in note
 
@@ -146,7 +146,7 @@ def config(**changes: Any) -> Any:
 def policy_of(chosen: Any) -> Any:
     import jax
 
-    return on_policy.numpy_policy(cpo.init(jax.random.key(0), EnvSpec(2, 1), chosen), chosen)
+    return on_policy.numpy_policy(cpo.init(jax.random.key(0), EnvSpec(2, 1), chosen))
 
 
 def test_rollout_steps_are_environment_steps() -> None:
@@ -181,10 +181,10 @@ def test_the_length_in_the_constraint_is_in_decisions() -> None:
     """As the advantages are; the row's is in environment steps."""
     chosen = config()
     training = OnPolicyTraining(None, cpo, chosen, EnvSpec(2, 1), 0, POINT)
-    streams = Streams([Stream(RepeatAction(KeptPoint(), K), 0, i) for i in range(2)])
-    parts = streams.roll(policy_of(chosen), 40, 0.9, 0)
-    rows = [row for part in parts for _, row in part.episodes]
-    numbers = [number for part in parts for number in part.decisions]
+    streams = Streams([RepeatAction(KeptPoint(), K) for _ in range(2)], 0, range(2))
+    parts = streams.roll(policy_of(chosen), 40, 0.9)
+    rows = [ended.row for part in parts for ended in part.episodes]
+    numbers = [ended.decisions for part in parts for ended in part.episodes]
     assert len(rows) == len(numbers) > 2
     for row, number in zip(rows, numbers, strict=True):
         assert K * (number - 1) < row["length"] <= K * number
@@ -197,15 +197,15 @@ def test_the_length_in_the_constraint_is_in_decisions() -> None:
 @pytest.mark.slow
 def test_workers_hold_actions_as_this_process_does() -> None:
     policy = policy_of(config())
-    here = Streams([Stream(RepeatAction(KeptPoint(), K), 5, i) for i in range(2)])
+    here = Streams([RepeatAction(KeptPoint(), K) for _ in range(2)], 5, range(2))
     there = Workers(POINT, 5, streams=2, processes=2, making={"action_repeat": K})
     try:
         for ours, theirs in zip(
-            here.roll(policy, 30, 0.9, 0), there.roll(policy, 30, 0.9, 0), strict=True
+            here.roll(policy, 30, 0.9), there.roll(policy, 30, 0.9), strict=True
         ):
-            for a, b in zip(ours[:8], theirs[:8], strict=True):
+            for a, b in zip(ours[:9], theirs[:9], strict=True):
                 np.testing.assert_array_equal(a, b)
-            assert (ours.decisions, ours.open) == (theirs.decisions, theirs.open)
+            assert (len(ours.episodes), ours.open) == (len(theirs.episodes), theirs.open)
             assert ours.steps.max() == K
     finally:
         there.close()

@@ -16,8 +16,9 @@ import pytest
 from probes import SMALL, KeptPoint, Point
 from safecritic import DDPG, SC, cli
 from safecritic.run.callbacks import WandbCallback, WandbError
+from safecritic.run.episode import Intervals
+from safecritic.run.failure import NotFiniteError
 from safecritic.run.folder import read_json, read_table
-from safecritic.run.loop import Intervals, NotFiniteError
 
 pytestmark = pytest.mark.usefixtures("quick_runs")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from safecritic.run.failure import write_failure
 from safecritic.study import grid
 from safecritic.study.driver import Driver
 from safecritic.study.grid import StudyError
@@ -121,7 +122,9 @@ def test_a_lost_run_is_started_again_and_its_first_attempt_is_not_heard(tmp_path
 
 def test_how_a_task_ended(tmp_path: Path) -> None:
     ray, cluster = make(tmp_path)
-    cluster.mailbox.thing.put((NAME, 0), {"error.txt": b"Traceback\nValueError: no\n"}, {})
+    write_failure(tmp_path / "run", ValueError("no"))
+    failure = (tmp_path / "run" / "error.json").read_bytes()
+    cluster.mailbox.thing.put((NAME, 0), {"error.json": failure}, {})
     ray.results = {0: 1, 1: -9, 2: 0}
     ended = {one.job.name: (one.state, one.error) for one in cluster.tick()}
     assert ended == {

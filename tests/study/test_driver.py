@@ -10,8 +10,8 @@ import pytest
 
 from helpers.commands import PATIENCE
 from safecritic import cli
+from safecritic.run.failure import EnvNotFiniteError, NotFiniteError, write_failure
 from safecritic.run.folder import read_config
-from safecritic.run.loop import NotFiniteError
 from safecritic.study import grid
 from safecritic.study.driver import Driver
 from studies import FILE, command, finish, numbers, wait_for_a_run, workers_of, write_file
@@ -66,10 +66,10 @@ def test_a_failed_run_does_not_stop_the_rest_and_a_changed_setting_is_refused(
     assert "failed: ddpg-KeptPoint-v0-seed0: " in done.stdout
     assert (blocked / "error.txt").is_file()
 
-    write_file(tmp_path, FILE.replace("multiplier_lr = 0.5", "multiplier_lr = 0.25"))
+    write_file(tmp_path, FILE.replace("multiplier.lr = 0.5", "multiplier.lr = 0.25"))
     assert cli.main(["study", str(file), "--out", str(out)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "multiplier_lr 0.5 (now 0.25)" in line
+    assert "multiplier.lr 0.5 (now 0.25)" in line
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_a_study_with_limits_is_run_resumed_and_evaluated(
     assert cli.main(["evaluate", str(last), "--trust-env", "--episodes", "1"]) == 0
     assert "rcpo on KeptPoint-v0" in capsys.readouterr().out
     assert cli.main(["report", str(out)]) == 0
-    assert (out / "report" / "figures" / "limits-KeptPoint-v0.png").is_file()
+    assert 'id="figure-limits-keptpoint-v0-0"' in (out / "report" / "index.html").read_text()
 
 
 def test_the_time_left_is_that_of_runs_alike(tmp_path: Path) -> None:
@@ -120,9 +120,8 @@ def test_the_time_left_is_that_of_runs_alike(tmp_path: Path) -> None:
 def test_a_run_that_diverged_is_not_trained_again(tmp_path: Path) -> None:
     jobs, out = grid.read(write_file(tmp_path)), tmp_path / "out"
     first, second = (out / "runs" / job.name for job in jobs[:2])
-    for run, why in ((first, ""), (second, "reward is nan")):  # the second by its environment
-        run.mkdir(parents=True)
-        (run / "error.txt").write_text(f"NotFiniteError: {NotFiniteError('reward', 7, why)}\n")
+    write_failure(first, NotFiniteError("reward", 7))
+    write_failure(second, EnvNotFiniteError("reward", 7, "reward is nan"))
     driver = Driver(out, jobs, 1)
     assert [one.state for one in driver.all] == ["failed", *["waiting"] * (len(jobs) - 1)]
     assert "reward was not finite at step 7; to train it again, remove" in driver.all[0].error

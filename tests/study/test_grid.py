@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from safecritic.agents.settings import flatten
+from safecritic.agents.methods import make_config
 from safecritic.cli import options
-from safecritic.methods import make_config
+from safecritic.core.settings import flatten
 from safecritic.run.watch import RunWarning
 from safecritic.study import driver, grid, table
 from safecritic.study.grid import StudyError
+from safecritic.tasks.registry import method_defaults
 from studies import write_file
 
 
@@ -26,8 +27,8 @@ def test_a_file_is_a_grid_with_every_setting_resolved(tmp_path: Path) -> None:
     ]
     ddpg, rcpo = jobs[:2]
     assert (ddpg.steps, ddpg.train_episodes, ddpg.deployment_episodes) == (900, None, 2)
-    assert (rcpo.settings["multiplier_lr"], rcpo.settings["hidden"]) == (0.5, [16, 16])
-    assert "multiplier_lr" not in ddpg.settings
+    assert (rcpo.settings["multiplier.lr"], rcpo.settings["hidden"]) == (0.5, [16, 16])
+    assert "multiplier.lr" not in ddpg.settings
     assert ddpg.settings["gamma"] == 0.95  # a default is written down too
 
 
@@ -63,33 +64,36 @@ def test_steps_times_follow_the_task() -> None:
     assert steps["cpo", "CarGoal2"] == 10 * steps["ddpg", "CarGoal2"] == 50_000
 
 
+NEAR = {"near_policy": True}
+
+
 def test_a_variant_is_its_method_with_settings_of_its_own(tmp_path: Path) -> None:
     content = {
-        "methods": ["usc", "usc-blind"],
+        "methods": ["usc", "usc-near"],
         "tasks": ["CarGoal1"],
         "seeds": [0],
         "steps": 7_000,
-        "method": {"usc": {"tolerance": 0.5, "kl_weight": 0.25}},
-        "variant": {"usc-blind": {"method": "USC", "caution_from": "chance", "tolerance": 0.125}},
+        "method": {"usc": {"screen": {"tolerance": 0.5}, "kl_weight": 0.25}},
+        "variant": {"usc-near": {"method": "USC", "conservative": NEAR, "screen.tolerance": 0.125}},
     }
-    plain, blind = jobs = grid.jobs_of(content)
-    assert [job.name for job in jobs] == ["usc-CarGoal1-seed0", "usc-blind-CarGoal1-seed0"]
-    assert [job.label for job in jobs] == ["usc", "usc-blind"]
-    assert plain.method == blind.method == "usc"
-    assert {k: x for k, x in blind.settings.items() if plain.settings[k] != x} == {
-        "caution_from": "chance",
-        "tolerance": 0.125,
+    plain, near = jobs = grid.jobs_of(content)
+    assert [job.name for job in jobs] == ["usc-CarGoal1-seed0", "usc-near-CarGoal1-seed0"]
+    assert [job.label for job in jobs] == ["usc", "usc-near"]
+    assert plain.method == near.method == "usc"
+    assert {k: x for k, x in near.settings.items() if plain.settings[k] != x} == {
+        "conservative.near_policy": True,
+        "screen.tolerance": 0.125,
     }
     grid.open_folder(tmp_path, jobs, "variants.toml")
     assert grid.read_folder(tmp_path) == jobs
     rows = [run.method for run in table.read(tmp_path).runs]
-    assert rows == ["usc", "usc-blind"]
+    assert rows == ["usc", "usc-near"]
 
 
 def test_paper_defaults_of_all_or_of_a_variant() -> None:
     content: dict[str, Any] = {"methods": ["usc", "usc-printed"], "tasks": ["CarGoal1"]}
     content |= {"seeds": [0], "variant": {"usc-printed": {"method": "usc", "gamma": 0.5}}}
-    printed = make_config("usc", "CarGoal1", paper_defaults=True)
+    printed = make_config("usc", method_defaults("CarGoal1"), paper_defaults=True)
     assert printed.action_repeat == 1
 
     def repeats(more: dict[str, Any]) -> list[int]:
@@ -182,7 +186,7 @@ HALL = "own_envs:Hall-v0"
 
 
 def test_what_is_declared_about_an_environment() -> None:
-    of_hall = {"cost_key": "damage", "closeness": "lidar", "cost_limit": 2.0}
+    of_hall = {"cost_key": "damage", "proximity": "lidar", "cost_limit": 2.0}
     content = {
         "methods": ["ddpg", "rcpo"],
         "tasks": ["CarGoal1", HALL],
@@ -192,10 +196,10 @@ def test_what_is_declared_about_an_environment() -> None:
     jobs = {(job.method, job.task): job for job in grid.jobs_of(content)}
     assert jobs["ddpg", "CarGoal1"].declared == {}
     job = jobs["rcpo", HALL]
-    assert job.declared == {"cost_key": "damage", "closeness": [0, 1]}
-    assert (job.settings["cost_limit"], "closeness" in job.settings) == (2.0, False)
-    content["task"] = {HALL: of_hall | {"closeness": ["speed"]}}
-    with pytest.raises(ValueError, match=r"closeness 2 \(in 'speed'\) is bounded to"):
+    assert job.declared == {"cost_key": "damage", "proximity": [0, 1]}
+    assert (job.settings["cost_limit"], "proximity" in job.settings) == (2.0, False)
+    content["task"] = {HALL: of_hall | {"proximity": ["speed"]}}
+    with pytest.raises(ValueError, match=r"proximity 2 \(in 'speed'\) is bounded to"):
         grid.jobs_of(content)
     content["task"] = {HALL: {"no_cost": True}}
     with pytest.raises(ValueError, match="rcpo learns to keep costs within a limit"):
@@ -221,11 +225,11 @@ def test_a_default_limit_is_a_warning_for_each_environment(tmp_path: Path) -> No
 def test_shipped_studies() -> None:
     sizes = {name: len(grid.read(path)) for name, path in grid.shipped().items()}
     assert sizes == {
-        "ablations.toml": 5 * 2 * 5,
+        "ablations.toml": 4 * 2 * 5,
         "critics.toml": 3 * 3 * 2 * 10,
         "limits.toml": 5 * 2 * 6 * 5,
         "paper.toml": 8 * 6 * 5,
-        "printed.toml": 11 * 3 * 3,
+        "printed.toml": 6 * 3 * 3,
         "quick.toml": 16,
         "tasks.toml": 8 * 6 * 5,
     }

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from safecritic import files
-from safecritic.files import FileError
+from safecritic.core import files
+from safecritic.core.files import FileError
 from safecritic.run import checkpoint
 from safecritic.study import transfer
 from safecritic.study.ray import Mailbox
@@ -130,31 +130,20 @@ def test_summary_and_measures_are_written_last(
     assert written.index("episodes.csv") < written.index("checkpoint.json")
 
 
-def test_a_file_is_sent_again_only_if_it_has_changed(run: Path) -> None:
-    outbox = transfer.Outbox(run)
-    assert outbox.has_new_checkpoint()
-    assert not outbox.has_new_checkpoint()
-    assert outbox.new() == transfer.collect(run)
-    assert outbox.new() == {}
+def test_a_new_checkpoint_is_noticed(run: Path, tmp_path: Path) -> None:
+    before = transfer.stamp(run)
+    assert before == transfer.stamp(run)
     save(run, 3)
-    with (run / "updates.csv").open("ab") as file:
-        file.write(b"400,50.0\r\n")
-    assert outbox.has_new_checkpoint()
-    arrays, *others = sorted(outbox.new())
-    assert arrays.startswith("checkpoint/arrays-")
-    assert others == ["checkpoint/checkpoint.json", "updates.csv"]
-    again = transfer.Outbox(run)
-    again.has(transfer.collect(run))
-    assert again.new() == {}
+    assert before != transfer.stamp(run)
+    assert transfer.stamp(tmp_path / "nothing") is None
 
 
 def test_the_mailbox_keeps_the_newest_checkpoint(run: Path) -> None:
     mailbox, sender = Mailbox(), (NAME, 0)
     assert mailbox.ask(sender, "a") is None
-    outbox = transfer.Outbox(run)
-    mailbox.put(sender, outbox.new(), {"step": 1})
+    mailbox.put(sender, transfer.collect(run), {"step": 1})
     save(run, 3)
-    mailbox.put(sender, outbox.new(), {"step": 2, "cost": 0.5})
+    mailbox.put(sender, transfer.collect(run), {"step": 2, "cost": 0.5})
     mailbox.put(sender, {}, {})
     mailbox.put(("other", 1), {}, {"step": 5})
     asked, contents, about = mailbox.take()

@@ -71,7 +71,7 @@ buffer_size = 400
 learning_starts = 60
 [task."own_envs:Hall-v0"]
 cost_key = "damage"
-closeness = ["lidar"]
+proximity = ["lidar"]
 """
 
 
@@ -80,8 +80,8 @@ def test_a_run_has_the_environment_that_the_file_declares(tmp_path: Path) -> Non
     (job,) = grid.read(write_file(tmp_path, HALL))
     work(tmp_path, job)
     config = json.loads((tmp_path / "runs" / job.name / "config.json").read_text())
-    assert config["environment"]["declared"] == {"cost_key": "damage", "closeness": [0, 1]}
+    assert config["environment"]["declared"] == {"cost_key": "damage", "proximity": [0, 1]}
     grid.open_folder(tmp_path, [job], "here")
     (changed,) = grid.read(write_file(tmp_path, HALL.replace('["lidar"]', "[0]")))
-    with pytest.raises(grid.StudyError, match=r"was run with closeness \[0, 1\] \(now \[0\]\)"):
+    with pytest.raises(grid.StudyError, match=r"was run with proximity \[0, 1\] \(now \[0\]\)"):
         grid.open_folder(tmp_path, [changed], "here")

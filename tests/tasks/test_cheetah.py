@@ -1,6 +1,6 @@
-"""HalfCheetah against recordings of the original; its reward and cost.
+"""The paper's HalfCheetah: its model, reward and cost.
 
-What it shares with the other tasks is in test_common.py and test_tasks.py.
+The recordings are replayed in test_velocity.py.
 """
 
 import gymnasium
@@ -8,56 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
-from helpers.golden import golden_files, load_golden
 from helpers.rollouts import actions_for
-from safecritic.tasks.cheetah import SPEED_LIMIT, HalfCheetah
-
-
-@pytest.fixture(scope="module")
-def recordings():
-    return [load_golden(path) for path in golden_files("halfcheetah_*.npz")]
-
-
-def test_reset_with_the_recorded_seed_gives_the_recorded_start(recordings):
-    env = HalfCheetah(variant="original")
-    for golden in recordings:
-        obs, info = env.reset(seed=int(golden["seed"]))
-        np.testing.assert_allclose(obs, golden["obs"][0], rtol=0, atol=1e-15)
-        assert info["x_position"] == golden["qpos"][0, 0]
-
-
-def test_one_step_from_every_recorded_state(recordings):
-    env = HalfCheetah(variant="original")
-    assert float(recordings[0]["threshold"]) == SPEED_LIMIT
-    errors, costs = [], 0
-    for golden in recordings:
-        for t, action in enumerate(golden["action"]):
-            state = {"qpos": golden["qpos"][t], "qvel": golden["qvel"][t]}
-            env.reset(options={"state": state})
-            obs, reward, terminated, truncated, info = env.step(action)
-            errors.append(np.abs(obs - golden["obs"][t + 1]).max())
-            assert reward == pytest.approx(golden["reward"][t], abs=1e-6)
-            assert info["x_velocity"] == pytest.approx(golden["x_velocity"][t], abs=1e-6)
-            assert info["reward_forward"] == pytest.approx(golden["reward_run"][t], abs=1e-6)
-            assert info["reward_ctrl"] == pytest.approx(golden["reward_ctrl"][t], abs=1e-6)
-            if abs(info["x_velocity"] - SPEED_LIMIT) > 1e-5:
-                assert info["cost"] == golden["cost"][t]
-                costs += info["cost"]
-            assert not terminated
-            assert not truncated
-    assert max(errors) < 1e-5
-    assert np.median(errors) < 1e-12
-    assert costs > 20
-
-
-def test_open_loop_follows_the_recording(recordings):
-    env = HalfCheetah(variant="original")
-    for golden in recordings:
-        env.reset(seed=int(golden["seed"]))
-        steps = [env.step(action)[0] for action in golden["action"][:50]]
-        errors = np.abs(np.array(steps) - golden["obs"][1:51]).max(axis=1)
-        assert errors[:10].max() < 1e-9
-        assert errors.max() < 1e-3
+from safecritic.tasks.velocity import HalfCheetah
 
 
 def test_original_is_gymnasiums_half_cheetah_to_the_bit():

@@ -1,8 +1,4 @@
-"""What the tasks share: order of calls, checkpoints, bad input, divergence, MuJoCo's renderer."""
-
-import os
-import subprocess
-import sys
+"""What the tasks share: order of calls, checkpoints, bad input, divergence."""
 
 import gymnasium
 import numpy as np
@@ -10,13 +6,20 @@ import pytest
 from gymnasium.error import ResetNeeded
 
 from helpers.rollouts import actions_for, rollout
-from safecritic.tasks import TASKS, make
+from helpers.tasks import PAPER, VARIANTS, all_tasks
+from safecritic.tasks import make
 from safecritic.tasks.common import check_action, rng_from_array, rng_to_array
 
-all_tasks = pytest.mark.parametrize("name", TASKS)
-single_scene = pytest.mark.parametrize("name", ["FetchReach", "HalfCheetah"])  # no layout to place
-original = pytest.param("original", marks=pytest.mark.slow)
-both_variants = pytest.mark.parametrize("variant", ["benchmark", original])
+single_scene = pytest.mark.parametrize(  # no layout to place
+    "name", ["FetchReach", "HalfCheetah", "SafetySwimmerVelocity-v1"]
+)
+
+
+def checkpoint_cases():
+    """The paper's tasks in the original variant are for the slow round."""
+    for name, variant in VARIANTS:
+        slow = variant == "original" and name in PAPER
+        yield pytest.param(name, variant, marks=[pytest.mark.slow] if slow else [])
 
 
 def assert_same(env, before):
@@ -71,8 +74,7 @@ def test_changing_a_returned_observation_changes_nothing(name):
 # ---------------------------------------------------------------- checkpoints
 
 
-@all_tasks
-@both_variants
+@pytest.mark.parametrize(("name", "variant"), [*checkpoint_cases()])
 def test_checkpoint_continues_to_the_bit(name, variant, tmp_path):
     """In the same and in a fresh object, across ends of episodes, through a file."""
     env = make(name, variant=variant, horizon=120)
@@ -113,13 +115,16 @@ def test_a_wrong_checkpoint_is_refused_and_nothing_changes(name):
     env.reset(seed=0)
     rollout(env, actions_for(env, 40))  # long enough for gremlins to park
     good = env.get_checkpoint()
-    other = make(name, variant="original")
+    other = make(name, horizon=7)
     other.reset(seed=1)
     for wrong, message in [
-        (other.get_checkpoint(), "checkpoint belongs to .*variant original"),
+        (other.get_checkpoint(), "checkpoint belongs to .*horizon 7"),
         ({key: value for key, value in good.items() if key != "rng"}, r"lacks .*rng"),
-        ({**good, "physics": good["physics"][:-1]}, "another MuJoCo version"),
-        ({**good, "rng": np.zeros(6)}, "six uint64"),
+        (
+            {**good, "physics": good["physics"][:-1]},
+            "install the MuJoCo version it was written with",
+        ),
+        ({**good, "rng": np.array("{}")}, "rng must be the state of a PCG64 generator"),
     ]:
         with pytest.raises(ValueError, match=message):
             env.set_checkpoint(wrong)
@@ -133,12 +138,12 @@ def test_a_wrong_checkpoint_is_refused_and_nothing_changes(name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a: np.append(a, 0.0), r"shape \(\d,\), got shape \(\d,\)"),
+        (lambda a: np.append(a, 0.0), r"shape \(\d+,\), got shape \(\d+,\)"),
         (lambda a: a[None], "vector environment"),
         (lambda a: 0.0, r"got shape \(\)"),
         (lambda a: a * np.nan, "finite"),
         (lambda a: np.append(a[1:], np.inf), "finite"),
-        (lambda a: "left", "pass a float array"),
+        (lambda a: "left", "action must be numbers .* pass one vector per step"),
         (lambda a: None, "action must"),
     ],
 )
@@ -161,9 +166,9 @@ def test_a_bad_action_is_refused_and_nothing_changes(name, change, message):
         ({"layout": {"hazards": []}}, "unknown keys"),
         ({"state": [1, 2]}, "must be a dict"),
         ({"state": np.zeros(2)}, "must be a dict"),
-        ({"state": {"qpos": np.zeros(3)}}, r"qpos must have shape \(\d+,\), got \(3,\)"),
-        ({"state": {"time": np.inf}}, "time must be finite"),
-        ({"state": {"time": "late"}}, "time must be numbers"),
+        ({"state": {"qpos": np.zeros(3)}}, r"'qpos'\] must have shape \(\d+,\), got shape \(3,\)"),
+        ({"state": {"time": np.inf}}, r"'time'\] must be finite"),
+        ({"state": {"time": "late"}}, r"'time'\] must be numbers"),
     ],
 )
 def test_bad_reset_options_are_refused_and_the_episode_continues(name, options, message):
@@ -177,7 +182,7 @@ def test_bad_reset_options_are_refused_and_the_episode_continues(name, options, 
 
 @all_tasks
 def test_bad_settings_are_refused(name):
-    with pytest.raises(ValueError, match=r"variant must be one of \['benchmark', 'original'\]"):
+    with pytest.raises(ValueError, match=r"variant must be one of \[.*'original'\]"):
         make(name, variant="orginal")
     with pytest.raises(ValueError, match="render_mode"):
         make(name, render_mode="human")
@@ -240,51 +245,9 @@ def test_random_generator_survives_as_numbers():
     for draw in ("random", "standard_normal"):
         assert getattr(copy, draw)() == getattr(rng, draw)()
     assert copy.integers(1000, dtype=np.uint32) == rng.integers(1000, dtype=np.uint32)
-    with pytest.raises(ValueError, match="PCG64"):
-        rng_to_array(np.random.Generator(np.random.MT19937(0)))
-
-
-# ---------------------------------------------------------------- MuJoCo's renderer
-
-
-RENDER = """
-import numpy as np
-from safecritic.tasks import make
-for name in ("FetchReach", "HalfCheetah"):
-    env, twin = make(name, render_mode="rgb_array"), make(name)
-    env.reset(seed=0)
-    twin.reset(seed=0)
-    for action in np.linspace(-1, 1, 3):
-        frame = env.render()
-        drawn = frame.shape == env.draw().shape and (frame == env.draw()).all()
-        print("drawing" if drawn else "picture", frame.std() > 5)
-        steps = [e.step(np.full(e.action_space.shape, action))[0] for e in (env, twin)]
-        assert (steps[0] == steps[1]).all()
-    env.close()
-    env.close()
-"""
-
-
-@pytest.mark.parametrize(
-    "backend", ["off", *(pytest.param(name, marks=pytest.mark.slow) for name in ("egl", "glfw"))]
-)
-def test_render_gives_a_picture_or_says_how_to_get_one(backend):
-    """In a process of its own: MuJoCo chooses its OpenGL at import, and may abort without one."""
-    done = subprocess.run(
-        [sys.executable, "-W", "always", "-c", RENDER],
-        env={**os.environ, "MUJOCO_GL": backend},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) == 6
-    assert len(set(lines)) == 1
-    assert lines[0] in (["drawing True"] if backend == "off" else ["drawing True", "picture True"])
-    # a drawing instead of a picture comes with the reason and the remedy, once for each task
-    told = done.stderr.count("install EGL")
-    assert told == (2 if lines[0].startswith("drawing") else 0)
+    for broken in ("{}", "[", '{"bit_generator": "PCG64", "state": 1}'):
+        with pytest.raises(ValueError, match="PCG64"):
+            rng_from_array(np.array(broken))
 
 
 def test_render_without_a_mode_says_what_is_needed():

@@ -33,20 +33,19 @@ def test_the_numbers_are_those_of_the_random_policy() -> None:
             assert (step + 1) % 20 == 0
             seen.append(env.reset()[0]["lidar"])
     random = described.random
-    assert random.steps == 250
-    assert random.cost == (0.0, 1.0)
-    assert random.reward == pytest.approx((min(rewards), max(rewards)), rel=1e-6)
-    assert random.costly_share == pytest.approx(np.mean(costs))
+    assert random.costs == costs
+    assert random.rewards == pytest.approx(rewards, rel=1e-6)
     whole = np.reshape(costs[:240], (12, 20)).sum(1)
-    assert random.episode_costs == pytest.approx(whole)
-    assert (random.lengths, random.terminated) == ((20,) * 12, 0)
+    assert random.sums(random.costs) == pytest.approx(whole)
+    assert (random.episodes[-1], random.terminated) == (slice(220, 240), 0)
+    text = " ".join(repr(described).split())
+    assert "cost 0 to 1 per step, above 0 in " in text
+    assert f"above 0 in {100 * np.mean(costs):.3g}% of the steps; {np.mean(whole):.3g} per" in text
     lidar, speed = described.observation
     assert (lidar.name, lidar.start, lidar.stop, lidar.low, lidar.high) == ("lidar", 0, 2, 0, 1)
     assert lidar.seen == (np.min(seen), np.max(seen))
     assert (speed.name, speed.start, speed.stop) == ("speed", 2, 3)
-    assert f"costs {np.mean(whole):.3g} per episode; choose a budget" in " ".join(
-        repr(described).split()
-    )
+    assert f"costs {np.mean(whole):.3g} per episode; choose a budget" in text
 
 
 def test_a_task_of_ours() -> None:
@@ -54,7 +53,7 @@ def test_a_task_of_ours() -> None:
     assert text.startswith("CarGoal1: drive to the goal past 8 hazards and 1 vase observation 72")
     assert "0-23 unbounded, seen" in text
     assert "24-71 in [0, 1], seen" in text
-    assert "closeness 24-71, declared" in text
+    assert "proximity 24-71, declared" in text
     assert "action 2 numbers in [-1, 1], as the methods act" in text
     assert "cost info['cost'] success info['success'] in 50 random steps (seed 0):" in text
     assert text.endswith("limit 1 per episode, the task's (--cost-limit for another)")
@@ -82,13 +81,13 @@ def test_where_the_cost_comes_from() -> None:
     assert "cost the third of the six values of step" in text_of(SixValues(Point()), steps=20)
 
 
-def test_what_may_be_a_closeness_is_asked_and_not_assumed() -> None:
+def test_what_may_be_a_proximity_is_asked_and_not_assumed() -> None:
     described = describe(Hall(), cost_key="damage", steps=20)
-    assert (described.closeness, described.unit_bounds) == ((), (0, 1))
-    question = 'declare it: --closeness 0-1 (closeness="0-1")'
+    assert (described.proximity, described.unit_bounds) == ((), [0, 1])
+    question = 'declare it: --proximity 0-1 (proximity="0-1")'
     assert question in " ".join(repr(described).split())
-    text = text_of(Hall(), cost_key="damage", closeness="lidar", steps=20)
-    assert "closeness 0-1, declared" in text
+    text = text_of(Hall(), cost_key="damage", proximity="lidar", steps=20)
+    assert "proximity 0-1, declared" in text
     assert "declare it" not in text
 
 
@@ -104,8 +103,8 @@ def test_success_and_its_key() -> None:
     described = describe(Sometimes())
     assert described.success_key == "is_success"
     text = " ".join(repr(described).split())
-    episodes = len(described.random.lengths)
-    silent = episodes - described.random.success_episodes
+    episodes = len(described.random.episodes)
+    silent = episodes - sum(described.random.told)
     assert 0 < silent < episodes
     assert f"{silent} of {episodes} episodes had no info['is_success']; if its absence" in text
     declared = text_of(Sometimes(), success_key="is_success")
@@ -132,7 +131,7 @@ def test_what_to_look_at() -> None:
 
 def test_steps_stop_when_the_time_is_over() -> None:
     described = describe(Hall(), cost_key="damage", seconds=0.05, steps=10**9)
-    assert 0 < described.random.steps < 10**6
+    assert 0 < len(described.random.costs) < 10**6
     assert "stopped after 0.05 s; 1,000,000,000 steps were planned" in repr(described)
 
 
@@ -163,7 +162,7 @@ def test_it_is_repeatable_and_adapt_prints_it(capsys: pytest.CaptureFixture[str]
 
 def test_the_documentation_shows_what_is_printed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
-    described = describe("own_envs:Hall-v0", cost_key="damage", closeness="lidar")
+    described = describe("own_envs:Hall-v0", cost_key="damage", proximity="lidar")
     assert f"```\n{described}\n```" in page
 
 

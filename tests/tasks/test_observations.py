@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Tuple, flatten
 
 from own_envs import Camera, Hall
 from safecritic.tasks.adapter import adapt
-from safecritic.tasks.observations import parts, refuse_images, resolve_closeness
+from safecritic.tasks.observations import parts, refuse_images, resolve_proximity
 
 NESTED = Dict(
     {
@@ -47,32 +47,32 @@ def test_parts_stand_where_flatten_puts_them() -> None:
         ("eyes/0, 7", NESTED, (5, 6, 7)),
     ],
 )
-def test_every_spelling_of_a_closeness(given: Any, space: Any, places: tuple[int, ...]) -> None:
-    assert resolve_closeness(given, space) == places
+def test_every_spelling_of_a_proximity(given: Any, space: Any, places: tuple[int, ...]) -> None:
+    assert resolve_proximity(given, space) == places
 
 
 @pytest.mark.parametrize(
     ("given", "space", "message"),
     [
-        ([5], VECTOR, "closeness 5 is out of range: the observation has 5 numbers, 0 to 4"),
-        ([-1], VECTOR, "closeness -1 is out of range"),
-        ("2-9", VECTOR, "closeness 2-9 is out of range"),
-        ("3-2", VECTOR, "closeness 3-2 is out of range"),
+        ([5], VECTOR, "proximity 5 is out of range: the observation has 5 numbers, 0 to 4"),
+        ([-1], VECTOR, "proximity -1 is out of range"),
+        ("2-9", VECTOR, "proximity 2-9 is out of range"),
+        ("3-2", VECTOR, "proximity 3-2 is out of range"),
         (slice(2, 9), VECTOR, "is out of range"),
         (slice(2, 2), VECTOR, "is empty"),
-        ([0], VECTOR, r"closeness 0 is bounded to \[-1, 1\], expected bounds within \[0, 1\]"),
-        ([1, 4], VECTOR, r"closeness 4 is bounded to \[0, 2\]"),
-        ("body", NESTED, r"closeness 3 \(in 'body/speed'\) is bounded to \[-3, 3\]"),
-        ("eye", NESTED, "closeness 'eye' is no part of the observation: did you mean eyes"),
+        ([0], VECTOR, r"proximity 0 is bounded to \[-1, 1\], expected bounds within \[0, 1\]"),
+        ([1, 4], VECTOR, r"proximity 4 is bounded to \[0, 2\]"),
+        ("body", NESTED, r"proximity 3 \(in 'body/speed'\) is bounded to \[-3, 3\]"),
+        ("eye", NESTED, "proximity must be places, .* got 'eye': did you mean eyes"),
         ("lidar", VECTOR, "got 'lidar': this observation has no named parts"),
-        ([True], VECTOR, "closeness must be places, .* got True"),
-        ([1.5], VECTOR, "closeness must be places, .* got 1.5"),
-        (1.5, VECTOR, "closeness must be places, .* got 1.5"),
+        ([True], VECTOR, "proximity must be places, .* got True"),
+        ([1.5], VECTOR, "proximity must be places, .* got 1.5"),
+        (1.5, VECTOR, "proximity must be places, .* got 1.5"),
     ],
 )
-def test_a_closeness_that_cannot_be_one_is_refused(given: Any, space: Any, message: str) -> None:
+def test_a_proximity_that_cannot_be_one_is_refused(given: Any, space: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        resolve_closeness(given, space)
+        resolve_proximity(given, space)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from helpers.rollouts import actions_for
+from helpers.tasks import PAPER, all_tasks, all_variants
 from probes import KeptPoint, Point
-from safecritic.tasks import TASKS, adapt, make
+from safecritic.tasks import adapt, make
 from safecritic.tasks.adapter import make_env
-from safecritic.tasks.car.env import CarTask
-from safecritic.tasks.car.model import CAR_FREE, car_pose
+from safecritic.tasks.navigation.robots import CAR
+from safecritic.tasks.navigation.world import Navigation
 from safecritic.tasks.repeat import RepeatAction, join_infos, repeat_action, single_steps
 
-all_tasks = pytest.mark.parametrize("name", TASKS)
 SUMS = ("cost", "reward")
 
 
@@ -63,7 +63,7 @@ def way_to_the_goal(env: Any, action: np.ndarray) -> dict[str, Any]:
     """
     env.reset(seed=1)
     state = env.state
-    if not isinstance(env, CarTask):
+    if not isinstance(env, Navigation):
         return {"state": state | {"goal": env.position + 12 * 0.05 * action}}
     env.reset(seed=1, options={"layout": env.layout, "state": state | place(state, 50.0, 50.0)})
     for _ in range(24):
@@ -79,27 +79,29 @@ def way_to_the_goal(env: Any, action: np.ndarray) -> dict[str, Any]:
 
 def place(state: dict[str, Any], x: float, y: float) -> dict[str, Any]:
     """Return the place of a car at rest there."""
-    return {"qpos": np.concatenate([car_pose(x, y, 0.0), state["qpos"][CAR_FREE:]])}
+    return {"qpos": np.concatenate([CAR.pose(x, y, 0.0), state["qpos"][7:]])}
 
 
-@all_tasks
-@pytest.mark.parametrize("variant", ["benchmark", "original"])
+@all_variants
 def test_held_steps_are_single_steps(name: str, variant: str) -> None:
-    """Over several episodes; the horizon is not a multiple of the repeat."""
+    """Over several episodes; the horizon is not a multiple of the repeat, and some fall early."""
     held = make(name, variant=variant, horizon=46, action_repeat=4)
     bare = make(name, variant=variant, horizon=46)
     obs = [env.reset(seed=3)[0] for env in (held, bare)]
     np.testing.assert_array_equal(*obs)
-    taken = []
+    taken: list[list[int]] = [[]]
     for action in actions_for(bare, 30):
         ended, info = assert_held(held, bare, action)
-        taken.append(info["steps"])
+        taken[-1].append(info["steps"])
         if ended:
             np.testing.assert_array_equal(held.reset()[0], bare.reset()[0])
-    assert taken[:12] == [4] * 11 + [2]
+            taken.append([])
+    assert len(taken) > 2
+    falls = any(robot in name for robot in ("Hopper", "Walker2d", "Humanoid", "Ant"))
+    assert taken[0] == [4] * 11 + [2] or falls
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name != "HalfCheetah"])
+@pytest.mark.parametrize("name", [name for name in PAPER if name != "HalfCheetah"])
 @pytest.mark.parametrize("variant", ["benchmark", "original"])
 def test_an_end_at_the_goal_may_come_amid_a_held_action(name: str, variant: str) -> None:
     """And there is cost on the way; the original car tasks set a new goal and go on."""
@@ -167,7 +169,7 @@ def test_a_car_observes_at_decisions_only(monkeypatch: pytest.MonkeyPatch) -> No
     env.reset(seed=0)
     calls = []
     observe = env._seen
-    monkeypatch.setattr(env, "_seen", lambda view: calls.append(view) or observe(view))
+    monkeypatch.setattr(env, "_seen", lambda *view: calls.append(view) or observe(*view))
     for action in actions_for(env, 6):
         assert env.step(action)[4]["steps"] == 5
     assert len(calls) == 6
@@ -175,13 +177,14 @@ def test_a_car_observes_at_decisions_only(monkeypatch: pytest.MonkeyPatch) -> No
 
 @all_tasks
 def test_a_checkpoint_does_not_depend_on_the_repeat(name: str) -> None:
-    held, bare = make(name, action_repeat=4), make(name)
+    held, bare = make(name, action_repeat=3), make(name)
     held.reset(seed=5)
     first, *later = actions_for(held, 4)
     held.step(first)
     bare.set_checkpoint(held.get_checkpoint())
     for action in later:
-        assert_held(held, bare, action)
+        if assert_held(held, bare, action)[0]:
+            break
 
 
 @all_tasks
@@ -248,7 +251,7 @@ def test_joined_infos() -> None:
 
 def test_a_task_made_by_name_holds_its_actions_itself() -> None:
     env, name = make_env("CarGoal1", 4)
-    assert (type(env), env.action_repeat, name) == (CarTask, 4, "CarGoal1")
+    assert (type(env), env.action_repeat, name) == (Navigation, 4, "CarGoal1")
     assert make_env("CarGoal1")[0].action_repeat == 1
 
 

@@ -1,20 +1,22 @@
 """A run and a study to attack, made once, and a file outside of them that must stay as it is."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from safecritic.tasks.navigation.rules import FORMS
 from studies import write_measured_study
 
 # short episodes, so that there are lines in the tables of a short run
-SHORT = ("safecritic.tasks.car.env.CarTask.horizons", {"benchmark": 40})
+SHORT = (FORMS, "Goal1", replace(FORMS["Goal1"], horizon=40))
 
 
 @pytest.fixture(autouse=True)
 def short_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the car tasks of these tests the horizon of the run that they attack."""
-    monkeypatch.setattr(*SHORT)
+    monkeypatch.setitem(*SHORT)
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +31,7 @@ def good_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         patch.setattr("safecritic.api.draw_curves", lambda folder: (folder / "curves.png").touch())
-        patch.setattr(*SHORT)
+        patch.setitem(*SHORT)
         agent = DDPG("CarGoal1", seed=1, **small)
         agent.learn(210, out=out, every=every)
         agent.evaluate(1).save(out / "evaluation.json")

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.alterations import alter, assert_clear, repeat
 from safecritic.api import Agent
-from safecritic.files import FileError
+from safecritic.core.files import FileError
 from safecritic.run.folder import read_episodes
 from safecritic.run.loop import Intervals
 
@@ -34,7 +34,7 @@ def use(run: Path) -> np.ndarray:
     action, _ = agent.predict(OBSERVATION)
     assert agent._tables is not None
     read_episodes(run, agent._tables["episodes"])
-    agent.finish_folder()
+    agent._finish_folder()
     agent._open(run, False, 1_000, Intervals()).close()
     return action
 

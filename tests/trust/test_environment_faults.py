@@ -12,8 +12,10 @@ from helpers.commands import FLAGS
 from probes import SMALL, KeptPoint
 from safecritic import CPO, DDPG, cli
 from safecritic.run import checkpoint
-from safecritic.run.loop import Intervals, NotFiniteError, RunStopped
-from safecritic.tasks.checks import EnvError, StepChecks
+from safecritic.run.episode import Intervals
+from safecritic.run.failure import NotFiniteError, RunStopped, read_failure
+from safecritic.run.rollout import Rollout
+from safecritic.tasks.checks import EnvError
 from safecritic.tasks.repeat import RepeatAction
 
 BAD_STEP = 130
@@ -77,6 +79,10 @@ def test_every_fault_stops_the_run_at_its_step_and_keeps_what_is_good(
     assert "\n" not in text
     assert re.search(rf"\bat step {BAD_STEP}\b", text), text
     assert str(run / "failed") in text
+    failure = read_failure(run)
+    assert failure is not None
+    assert (failure.type, failure.step) == (type(stopped.value).__name__, BAD_STEP)
+    assert not failure.diverged  # what was wrong came from the environment
     assert checkpoint.load(run / "checkpoint")[1]["step"] == 120
     assert checkpoint.load(run / "checkpoint", "previous")[1]["step"] == 80
     assert agent.training.fault is not None
@@ -115,10 +121,10 @@ def test_a_cost_is_not_lost_while_an_action_is_held(cost: dict[str, Any]) -> Non
     env = RepeatAction(Faulty("no cost", step=2), 4)
     FAULTS["held"] = lambda o, r, a, b, i: (o, r, a, b, cost)
     env.env.fault = "held"  # type: ignore[attr-defined]
-    checks = StepChecks(env)
-    checks.reset(seed=0)
-    with pytest.raises(EnvError, match="must be finite and >= 0 in every step"):
-        checks.step(np.zeros(1, np.float32))
+    rollout = Rollout(env)
+    rollout.reset(seed=0)
+    with pytest.raises(EnvError, match="cost of Faulty must be one number, finite and >= 0, got"):
+        rollout.step(np.zeros(1, np.float32))
     del FAULTS["held"]
 
 

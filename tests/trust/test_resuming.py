@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from safecritic import DDPG, cli, files
+from safecritic import DDPG, cli
 from safecritic.api import Agent
-from safecritic.files import FileError
+from safecritic.core import files
+from safecritic.core.files import FileError
 from safecritic.run.loop import Intervals
 
 
@@ -32,7 +33,7 @@ def test_a_run_killed_after_its_last_checkpoint_is_finished(
     (run / "summary.json").unlink()
     (run / "curves.png").unlink()
     assert cli.main(["train", "--resume", "run"]) == 0
-    assert "had its steps, but not its summary and curves" in capsys.readouterr().out
+    assert "run was complete but for its summary and curves: written" in capsys.readouterr().out
     assert files.read_json(run / "summary.json") == expected
     assert (run / "curves.png").exists()
     assert cli.main(["train", "--resume", "run"]) == 2
@@ -78,14 +79,14 @@ def test_the_checkpoint_before_can_be_asked_for(
         ("device/replay/cost", -1.0, "replay cost"),
         ("device/step", 7, "step in the checkpoint must be"),
         ("device/agent/actor/0/w", np.inf, "not finite"),
-        ("obs", np.nan, "obs in the checkpoint must be finite"),
+        ("stream0/obs", np.nan, "stream0/obs in the checkpoint must be finite"),
         ("pending", np.inf, "pending in the checkpoint must be finite"),
         ("window", -1.0, "window in the checkpoint"),
-        ("env/sleep_body_awake_ind", 10**6, "sleeping bodies"),
-        ("env/sleep_nv_awake", 10**6, "sleeping bodies"),
-        ("env/steps", 10**6, "step 1000000"),
-        ("env/phase", 9, "phase 9"),
-        ("env/physics", "longer", "physics of shape"),
+        ("stream0/env/sleep_body_awake_ind", 10**6, "sleeping bodies"),
+        ("stream0/env/sleep_nv_awake", 10**6, "sleeping bodies"),
+        ("stream0/env/steps", 10**6, "step 1000000"),
+        ("stream0/env/phase", 9, "phase 9"),
+        ("stream0/env/physics", "longer", "physics of shape"),
     ],
 )
 def test_arrays_that_cannot_be_are_refused_though_their_checksum_fits(
@@ -118,7 +119,7 @@ def test_arrays_that_cannot_be_are_refused_though_their_checksum_fits(
         ({"buffer_size": 10**11}, "config.buffer_size: expected a setting"),
         ({"buffer_size": 2 * 10**9}, "half of this machine's memory"),
         ({"hidden": [8] * 65}, "config.hidden: expected a setting"),
-        ({"n_step": 10**8}, "config.n_step: expected at most 1000"),
+        ({"safety.steps": 10**8}, r"config\.safety\.steps: expected at most 1000"),
         ({"hidden": [16]}, "is float32"),
         ({"gamma": "high"}, "gamma must be a number"),
         ({"other": 1}, "unknown setting 'other'"),

@@ -11,11 +11,10 @@ number of steps is the mean length T of an episode: C + T E[A_C] <= cost_limit, 
 the episodes that ended in the rollout. Divided by T, c = (C - cost_limit) / T and b = grad E[A_C].
 
 Deviations from its paper: that scaling, as in its authors' later code; value networks instead of
-linear features; observations scaled by their running mean and spread.
+linear features; observations scaled by their running mean and std.
 """
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,69 +22,17 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from safecritic import networks, trust_region
-from safecritic.agents import scaling
-from safecritic.agents.interface import Carry, EnvSpec, Metrics
-from safecritic.agents.scaling import Scaler, Units
-from safecritic.agents.settings import (
-    Settings,
-    require,
-    require_not_negative,
-    require_positive,
-    require_share,
-)
-from safecritic.critics import bellman
-from safecritic.networks import Params
-from safecritic.trust_region import Trial
+from safecritic.agents.settings import CPOSettings
+from safecritic.core import bellman, networks, scaling, trust_region
+from safecritic.core.interface import Carry, EnvSpec, Metrics
+from safecritic.core.networks import Params
+from safecritic.core.scaling import Scaler, Units
+from safecritic.core.trust_region import Trial
 
-
-@dataclass(frozen=True, kw_only=True)
-class CPOSettings(Settings):
-    """Settings of CPO."""
-
-    TITLE: ClassVar[str] = "trust region"
-
-    gamma: float = 0.99  # discount of reward and cost
-    hidden: tuple[int, ...] = (64, 64)  # widths of the hidden layers of every network
-    batch_size: int = 128  # samples per step of the value regression
-    rollout_steps: int = 8_000  # environment steps between two updates, over all environments
-    rollout_envs: int = 8  # environments stepped together
-    rollout_workers: int = 0  # processes that step them; 0: one per core; no effect on results
-    gae_lambda: float = 0.97  # GAE's lambda for the reward
-    cost_gae_lambda: float = 0.97  # GAE's lambda for the cost
-    max_kl: float = 0.01  # size of the trust region
-    cg_iterations: int = 10  # iterations of conjugate gradients
-    cg_damping: float = 0.1  # added to the Fisher matrix
-    backtrack: float = 0.8  # factor by which the line search shrinks a step
-    line_search_steps: int = 10  # tries before no step is taken
-    value_epochs: int = 8  # epochs of the value regression, per rollout
-    std_init: float = 0.6  # spread of the policy at the start
-
-    @property
-    def warm_up(self) -> int:
-        return 0
-
-    def check(self) -> None:
-        super().check()
-        require_positive(
-            self,
-            *("rollout_steps", "rollout_envs", "max_kl", "cg_iterations", "line_search_steps"),
-            *("value_epochs", "std_init"),
-        )
-        require_not_negative(self, "cg_damping", "rollout_workers")
-        require_share(self, "gae_lambda", "cost_gae_lambda")
-        require(0 < self.backtrack < 1, "backtrack", "between 0 and 1", self.backtrack)
-        if self.rollout_steps % self.rollout_envs:
-            raise ValueError(
-                f"rollout_steps {self.rollout_steps} must be a multiple of rollout_envs "
-                f"{self.rollout_envs}: each takes the same number (--rollout-steps)"
-            )
-        if self.batch_size * self.action_repeat > self.rollout_steps:
-            raise ValueError(
-                f"batch_size {self.batch_size} exceeds rollout_steps {self.rollout_steps}"
-                f"{f' / action_repeat {self.action_repeat}' if self.action_repeat > 1 else ''}: "
-                "no batch could be drawn (--batch-size, --rollout-steps)"
-            )
+CG_ITERATIONS = 10  # of conjugate gradients
+CG_DAMPING = 0.1  # added to the Fisher matrix
+BACKTRACK = 0.8  # factor by which the line search shrinks a step
+LINE_SEARCH_STEPS = 10  # tries before no step is taken
 
 
 class Policy(NamedTuple):
@@ -152,8 +99,8 @@ def advantages(
 
 
 def outputs(policy: Policy, obs: jax.Array) -> jax.Array:
-    """Return means and log spreads (N, 2A)."""
-    mean = networks.forward(policy.mean, obs, jnp.tanh, jnp.matmul)
+    """Return means and log stds (N, 2A)."""
+    mean = networks.forward(policy.mean, obs, jnp.tanh)
     return jnp.concatenate([mean, jnp.broadcast_to(policy.log_std, mean.shape)], axis=-1)
 
 
@@ -194,60 +141,56 @@ def policy_step(
     mean_precision = jnp.exp(-2.0 * policy.log_std)
     precision = jnp.concatenate([mean_precision, jnp.full_like(mean_precision, 2.0)])
     product = trust_region.fisher_product(
-        lambda flat: outputs(unravel(flat), obs), flat, precision, config.cg_damping
+        lambda flat: outputs(unravel(flat), obs), flat, precision, CG_DAMPING
     )
-    step = trust_region.constrained_step(product, g, b, over, config.max_kl, config.cg_iterations)
-    result = trust_region.line_search(
-        measure, flat, step, over, config.max_kl, config.backtrack, config.line_search_steps
+    step = trust_region.constrained_step(product, g, b, over, config.max_kl, CG_ITERATIONS)
+    flat, share, trial = trust_region.line_search(
+        measure, flat, step, over, config.max_kl, BACKTRACK, LINE_SEARCH_STEPS
     )
     metrics = {
-        "policy/kl": result.trial.kl,
-        "policy/reward_gain": result.trial.reward,
-        "policy/cost_gain": result.trial.cost,
+        "policy/kl": trial.kl,
+        "policy/reward_gain": trial.reward,
+        "policy/cost_gain": trial.cost,
         "policy/case": step.case.astype(jnp.float32),
-        "policy/share": result.share,
+        "policy/share": share,
         "policy/std": jnp.exp(policy.log_std).mean(),
         "dual/nu": step.nu,
         "dual/lambda": step.lam,
     }
-    return unravel(result.flat), metrics
+    return unravel(flat), metrics
 
 
 # Values
 
 
 def value(params: Params, obs: jax.Array) -> jax.Array:
-    return networks.forward(params, obs, jnp.tanh, jnp.matmul)[..., 0]
+    return networks.forward(params, obs, jnp.tanh)[..., 0]
 
 
-def value_loss(params: Params, obs: jax.Array, returns: jax.Array) -> jax.Array:
-    return bellman.loss(value(params, obs), returns)
+Value = tuple[Params, Any]  # a network and the state of its optimiser
 
 
 def fit_value(
-    params: Params,
-    opt: Any,
-    key: jax.Array,
-    obs: jax.Array,
-    returns: jax.Array,
-    config: CPOSettings,
-) -> tuple[Params, Any, jax.Array]:
+    fitted: Value, key: jax.Array, obs: jax.Array, returns: jax.Array, config: CPOSettings
+) -> tuple[Value, jax.Array]:
     """Fit a value network by epochs of Adam; return it with the mean loss of the last epoch."""
     batches = len(obs) // config.batch_size
 
-    def one(carry: Any, rows: jax.Array) -> Any:
-        params, opt = carry
-        loss, gradient = jax.value_and_grad(value_loss)(params, obs[rows], returns[rows])
-        return networks.adam_step(params, gradient, opt, config.critic_lr), loss
+    def step(fitted: Value, rows: jax.Array) -> tuple[Value, jax.Array]:
+        def loss(params: Params) -> jax.Array:
+            return bellman.loss(value(params, obs[rows]), returns[rows])
+
+        found, gradient = jax.value_and_grad(loss)(fitted[0])
+        return networks.adam_step(fitted[0], gradient, fitted[1], config.critic_lr), found
 
     def epoch(carry: Any, key: jax.Array) -> Any:
         order = jax.random.permutation(key, len(obs))[: batches * config.batch_size]
-        carry, losses = jax.lax.scan(one, carry, order.reshape(batches, config.batch_size))
+        carry, losses = jax.lax.scan(step, carry, order.reshape(batches, config.batch_size))
         return carry, losses.mean()
 
     keys = jax.random.split(key, config.value_epochs)
-    (params, opt), losses = jax.lax.scan(epoch, (params, opt), keys)
-    return params, opt, losses[-1]
+    fitted, losses = jax.lax.scan(epoch, fitted, keys)
+    return fitted, losses[-1]
 
 
 # Update
@@ -260,10 +203,10 @@ def update(state: CPOState, rollout: Rollout, config: CPOSettings) -> tuple[CPOS
     units = scaling.units_update_many(
         state.units, rollout.reward, rollout.cost, ended, config.gamma
     )
-    sizes = scaling.unit_sizes(units, config)
+    sizes = scaling.unit_sizes(units)
 
     def scaled(obs: jax.Array) -> jax.Array:
-        return scaling.inputs(state.scaler, obs, config)
+        return scaling.inputs(state.scaler, obs)
 
     obs, next_obs = scaled(rollout.obs), scaled(rollout.next_obs)
 
@@ -294,11 +237,11 @@ def update(state: CPOState, rollout: Rollout, config: CPOSettings) -> tuple[CPOS
         over,
         config,
     )
-    reward, reward_opt, reward_loss = fit_value(
-        state.reward, state.reward_opt, key_reward, flat_obs, returns, config
+    (reward, reward_opt), reward_loss = fit_value(
+        (state.reward, state.reward_opt), key_reward, flat_obs, returns, config
     )
-    cost, cost_opt, cost_loss = fit_value(
-        state.cost, state.cost_opt, key_cost, flat_obs, cost_returns, config
+    (cost, cost_opt), cost_loss = fit_value(
+        (state.cost, state.cost_opt), key_cost, flat_obs, cost_returns, config
     )
     state = state._replace(
         policy=policy,
@@ -308,7 +251,7 @@ def update(state: CPOState, rollout: Rollout, config: CPOSettings) -> tuple[CPOS
         cost_opt=cost_opt,
         # only now: the policy that acted saw the old scale
         scaler=scaling.scaler_update_many(
-            state.scaler, rollout.obs.reshape(-1, rollout.obs.shape[-1]), config
+            state.scaler, rollout.obs.reshape(-1, rollout.obs.shape[-1])
         ),
         units=units,
         key=key,
@@ -330,7 +273,7 @@ def update(state: CPOState, rollout: Rollout, config: CPOSettings) -> tuple[CPOS
 
 def init(key: jax.Array, spec: EnvSpec, config: CPOSettings) -> CPOState:
     key, key_policy, key_reward, key_cost = jax.random.split(key, 4)
-    size = scaling.input_size(spec, config)
+    size = scaling.input_size(spec)
     mean = networks.init(key_policy, (size, *config.hidden, spec.action_dim))
     log_std = jnp.full(spec.action_dim, np.log(config.std_init), jnp.float32)
     sizes = (size, *config.hidden, 1)
@@ -341,7 +284,7 @@ def init(key: jax.Array, spec: EnvSpec, config: CPOSettings) -> CPOState:
         cost=cost,
         reward_opt=optax.adam(config.critic_lr).init(reward),
         cost_opt=optax.adam(config.critic_lr).init(cost),
-        scaler=scaling.scaler_init(spec, config),
+        scaler=scaling.scaler_init(spec),
         units=scaling.units_init(),
         key=key,
         step=jnp.zeros((), jnp.int32),
@@ -349,7 +292,7 @@ def init(key: jax.Array, spec: EnvSpec, config: CPOSettings) -> CPOState:
 
 
 def act(
-    state: CPOState, obs: jax.Array, spent: jax.Array, config: CPOSettings, explore: bool
+    state: CPOState, obs: jax.Array, cost_so_far: jax.Array, config: CPOSettings, explore: bool
 ) -> tuple[jax.Array, Carry, Metrics]:
     """Return the action (A,) for one observation: the mean, or a draw."""
     action = policy(state, obs[None], config)[0]
@@ -363,8 +306,8 @@ def act(
 
 def values(state: CPOState, obs: jax.Array, action: jax.Array, config: CPOSettings) -> Metrics:
     """Return the values of observations (N, O) under the policy, whatever the action."""
-    obs = scaling.inputs(state.scaler, obs, config)
-    sizes = scaling.unit_sizes(state.units, config)
+    obs = scaling.inputs(state.scaler, obs)
+    sizes = scaling.unit_sizes(state.units)
     return {
         "v_reward": sizes.reward * value(state.reward, obs),
         "v_cost": sizes.cost * value(state.cost, obs),
@@ -373,5 +316,5 @@ def values(state: CPOState, obs: jax.Array, action: jax.Array, config: CPOSettin
 
 def policy(state: CPOState, obs: jax.Array, config: CPOSettings) -> jax.Array:
     """Return the policy's means (N, A), not clipped."""
-    obs = scaling.inputs(state.scaler, obs, config)
-    return networks.forward(state.policy.mean, obs, jnp.tanh, jnp.matmul)
+    obs = scaling.inputs(state.scaler, obs)
+    return networks.forward(state.policy.mean, obs, jnp.tanh)

@@ -6,22 +6,30 @@ Nothing heavy is imported before the command is known, so that `safecritic --hel
 import os
 import sys
 
-from safecritic.cli.errors import FAILED, INTERRUPTED, USAGE, UsageError
+from safecritic.cli.errors import FAILED, INTERRUPTED, USAGE, UsageError, answer, plain_warnings
 
 COMMANDS = {  # each a function of `commands`
     "train": "Train a method on a task, or resume a run.",
-    "evaluate": "Evaluate a trained policy without exploration, its screen on.",
-    "export": "Write the policy, its screen and its contract to one file that a robot can run.",
-    "certify": "Bound what the next episode of a trained policy costs, from fresh episodes.",
+    "evaluate": "Evaluate a trained policy without exploration noise, with its screen on.",
     "show": "Film episodes of a trained policy and plot its learning curves.",
+    "certify": "Bound what the next episode of a trained policy costs, from fresh episodes.",
+    "export": "Write the policy, its screen and its contract to one file that a robot can run.",
     "study": "Run methods x tasks x seeds from a TOML file; run again to resume.",
-    "pack": "Copy what tables and a report need of a study, small enough to send.",
+    "pack": "Write the results of a study to one small file that a report can read.",
     "report": "Build a page of tables and figures of a study, finished or not.",
-    "tasks": "List the tasks, or describe one, or any environment.",
+    "tasks": "List the tasks, or describe one of them or any environment.",
     "methods": "List the methods.",
 }
 
-EXAMPLES = """\
+OVERVIEW = """\
+usage: safecritic COMMAND ...
+
+Safe reinforcement learning with safety critics.
+
+commands:
+{commands}
+
+examples:
   safecritic train usc CarGoal1 --steps 40000 --seed 0
   safecritic train --resume runs/usc-CarGoal1-seed0
   safecritic evaluate runs/usc-CarGoal1-seed0 --episodes 10
@@ -30,22 +38,21 @@ EXAMPLES = """\
   safecritic export runs/usc-CarGoal1-seed0 --out policy.safecritic
   safecritic study quick.toml
   safecritic report studies/quick
-  safecritic pack studies/quick --out quick-results
-"""
+  safecritic pack studies/quick --out quick.parquet
 
-VARIABLES = """\
+environment variables:
   SAFECRITIC_TRACEBACK=1    show the traceback of an error
   SAFECRITIC_CACHE=off      do not keep compiled functions on disk
   SAFECRITIC_CACHE=FOLDER   keep them in this folder
-"""
 
-
-EXIT_CODES = """\
+exit codes:
   0      done
   1      a run or a study failed after it had begun; what can be resumed is printed
   2      refused: nothing was begun
   130    stopped by Ctrl-C, and saved
-"""
+
+`safecritic COMMAND --help` lists the options of a command,
+`safecritic train METHOD --help` the settings of a method."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,7 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
     name, *rest = arguments or [""]
     try:
         if name in ("", "-h", "--help", "help"):
-            print(_overview())
+            summaries = (f"  {name:<10}{summary}" for name, summary in COMMANDS.items())
+            print(OVERVIEW.format(commands="\n".join(summaries)))
             return 0 if name else USAGE
         if name == "--version":
             from importlib.metadata import version
@@ -62,41 +70,21 @@ def main(arguments: list[str] | None = None) -> int:
             print(version("safecritic"))
             return 0
         if name not in COMMANDS:
-            from safecritic.names import suggest
+            from safecritic.core.names import suggest
 
             raise UsageError(f"unknown command {name!r}: {suggest(name, list(COMMANDS))}")
         from safecritic.cli import commands
-        from safecritic.cli.errors import plain_warnings
 
         with plain_warnings():
             return getattr(commands, name)(rest)
-    except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output is gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
-        if os.environ.get("SAFECRITIC_TRACEBACK"):
+        if os.environ.get("SAFECRITIC_TRACEBACK") and not isinstance(error, UsageError):
             raise
-        from safecritic.cli.errors import unexpected_text
-
-        print(f"error: {unexpected_text(error)}", file=sys.stderr)
-        return FAILED
-
-
-def _overview() -> str:
-    """Return what `safecritic --help` prints."""
-    summaries = "\n".join(f"  {name:<10}{summary}" for name, summary in COMMANDS.items())
-    return (
-        "usage: safecritic COMMAND ...\n\n"
-        "Safe reinforcement learning with safety critics.\n\n"
-        f"commands:\n{summaries}\n\n"
-        f"examples:\n{EXAMPLES}\n"
-        f"environment variables:\n{VARIABLES}\n"
-        f"exit codes:\n{EXIT_CODES}\n"
-        "`safecritic COMMAND --help` lists the options of a command,\n"
-        "`safecritic train METHOD --help` the settings of a method."
-    )
+        code, text = answer(error)
+        print(f"error: {text}", file=sys.stderr)
+        return code

@@ -1,18 +1,21 @@
 """One function per command: parse the options, call the library, print the result.
 
-The library is imported within the commands: `tasks` and `methods` need no JAX.
+The library is imported within the commands: `tasks`, `methods` and every help need no JAX.
 """
 
 import os
 import shlex
 import sys
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rich import filesize
+
 from safecritic.cli import options, printing
-from safecritic.cli.errors import FAILED, INTERRUPTED, UsageError, explained, unexpected_text
-from safecritic.files import is_there, refuse_special
+from safecritic.cli.errors import FAILED, INTERRUPTED, UsageError, stopped, unexpected
+from safecritic.core.files import is_there, refuse_special
 
 SCENES = 20  # tried for a film that does not end at once
 SHORTEST_FILM = 3  # steps
@@ -24,36 +27,33 @@ Resume a stopped run: safecritic train --resume RUN"""
 
 
 def train(arguments: list[str]) -> int:
-    """Train a method on a task, or resume a run."""
-    if "resume" in options.given_flags(arguments):
+    if "resume" in options.given_names(arguments):
         return _resume(arguments)
     if not arguments or options.wants_help(arguments[:1]):
-        options.parse(options.Train, "train", ["--help"], TRAIN_HELP)
+        options.parse(options.TrainAnything, "train", ["--help"], TRAIN_HELP)
     if arguments[0].startswith("-"):
         raise UsageError(
             "name the method first: safecritic train METHOD TASK; `safecritic methods` lists them"
         )
-    from safecritic import methods
+    from safecritic.agents import methods
 
-    with explained():
-        method = methods.get(arguments[0])
-        task, run, declared, output, settings = options.parse_train(method, arguments[1:])
+    method = methods.get(arguments[0])
+    chosen, settings = options.parse_train(method, arguments[1:])
     printing.status("loading JAX and the task")
     from safecritic.agent_classes import agent_class
     from safecritic.api import check_steps
     from safecritic.run.loop import Intervals
 
-    with explained():
-        name, paper = options.task_name(task), run.paper_defaults
-        config = methods.make_config(method.name, name, paper, **settings)
-        check_steps(run.steps, run.steps, config.warm_up)
-        agent = agent_class(method.name)(
-            task, seed=run.seed, paper_defaults=paper, **declared, **settings
-        )
-        every = Intervals(output.log_every, output.critic_every, output.checkpoint_every)
+    run, output = chosen.run, chosen.output
+    about: dict[str, Any] = {"seed": run.seed, "paper_defaults": run.paper_defaults}
+    about |= chosen.environment.declared | settings
+    agent = agent_class(method.name)(chosen.task, **about)
+    steps = method.steps if run.steps is None else run.steps
+    check_steps(steps, steps, agent.config.warm_up)
+    every = Intervals(output.log_every, output.critic_every, output.checkpoint_every)
     folder = f"{method.name}-{agent.environment['task']}-seed{run.seed}".replace("/", "-")
     out = output.out or Path("runs") / folder
-    return _learn(agent, run.steps, out, output.overwrite, every, output.wandb)
+    return _learn(agent, steps, out, output.overwrite, every, output.wandb)
 
 
 def _resume(arguments: list[str]) -> int:
@@ -62,48 +62,40 @@ def _resume(arguments: list[str]) -> int:
     from safecritic.run.folder import read_config
     from safecritic.run.loop import Intervals
 
-    with explained():
-        content = read_config(chosen.resume)
-        if "every" not in content:
-            raise UsageError(
-                f"{chosen.resume} is a saved agent, not a run: load it in Python to train it"
-            )
-        agent = Agent.load(chosen.resume, trust_env=chosen.trust_env, state=chosen.state)
-        agent._require_env("--resume")
-        until = chosen.steps or content["steps"]
-        if until <= agent.num_timesteps:
-            if chosen.state == "checkpoint" and agent.finish_folder():
-                print(f"{chosen.resume} had its steps, but not its summary and curves: written")
-                printing.print_summary(agent.summary(), chosen.resume, _trust(agent))
-                return 0
-            raise UsageError(
-                f"{chosen.resume} already has {agent.num_timesteps} steps: "
-                "give a larger total with --steps to resume it"
-            )
-    steps = until - agent.num_timesteps
-    every = Intervals(**content["every"])
-    return _learn(agent, steps, chosen.resume, False, every, chosen.wandb)
+    content = read_config(chosen.resume)
+    if "every" not in content:
+        raise UsageError(
+            f"{chosen.resume} is a saved agent, not a run: load it in Python to train it"
+        )
+    agent = Agent.load(chosen.resume, trust_env=chosen.trust_env, state=chosen.state)
+    agent._require_env("--resume")
+    until = chosen.steps or content["steps"]
+    if until > agent.num_timesteps:
+        steps, every = until - agent.num_timesteps, Intervals(**content["every"])
+        return _learn(agent, steps, chosen.resume, False, every, chosen.wandb)
+    if chosen.state == "checkpoint" and agent._finish_folder():
+        print(f"{chosen.resume} was complete but for its summary and curves: written")
+        printing.print_summary(agent.summary(), chosen.resume, _trust(agent))
+        return 0
+    raise UsageError(
+        f"{chosen.resume} already has {agent.num_timesteps:,} steps: "
+        "give a larger total with --steps to train it further"
+    )
 
 
 def _learn(
     agent: Any, steps: int, out: Path, overwrite: bool, every: Any, project: str | None
 ) -> int:
     """Train an agent for `steps` more steps in the run folder `out`; return the exit code."""
-    from safecritic.files import FileError
-    from safecritic.run.callbacks import WandbCallback, WandbError
+    from safecritic.run.callbacks import WandbCallback
     from safecritic.run.folder import prepare
-    from safecritic.run.loop import InterruptedRun, RunStopped
-    from safecritic.run.rollouts import WorkerError
+    from safecritic.run.loop import InterruptedRun
 
-    foreseen = (RunStopped, FileError, WandbError, WorkerError)
-    with explained():
-        callback = None if project is None else WandbCallback(project)
-        if agent.run_folder is None:
-            prepare(out, overwrite)
-    resume = f"safecritic train --resume {shlex.quote(str(out))}"
-    if project is not None:
-        resume += f" --wandb {shlex.quote(project)}"
-    resume += _trust(agent)
+    callback = WandbCallback(project) if project else None
+    if agent.run_folder is None:
+        prepare(out, overwrite)
+    logged = ["--wandb", project] if project else []
+    resume = _line("train", "--resume", out, *logged) + _trust(agent)
     first_step = agent.num_timesteps
     print(f"{agent.method} on {agent.environment['task']}, seed {agent.seed}, in {out}")
     try:
@@ -114,15 +106,20 @@ def _learn(
     except Exception as error:
         if os.environ.get("SAFECRITIC_TRACEBACK"):
             raise
-        if agent.num_timesteps == first_step and isinstance(error, foreseen):
-            raise UsageError(str(error)) from error
-        text = str(error) if isinstance(error, foreseen) else unexpected_text(error)
-        print(f"error: {text}", file=sys.stderr)
+        text = stopped(error)
+        if agent.num_timesteps == first_step and text is not None:
+            raise UsageError(text) from error
+        print(f"error: {text or unexpected(error)}", file=sys.stderr)
         for line in ways_to_resume(agent, out, resume):
             print(f"  {line}", file=sys.stderr)
         return FAILED
     printing.print_summary(agent.summary(), out, _trust(agent))
     return 0
+
+
+def _line(*words: Any) -> str:
+    """Return a command as it is typed."""
+    return shlex.join(["safecritic", *map(str, words)])
 
 
 def _trust(agent: Any) -> str:
@@ -135,21 +132,17 @@ def _trust(agent: Any) -> str:
 
 def ways_to_resume(agent: Any, out: Path, resume: str) -> list[str]:
     """Return what can be done with a run that an error has stopped."""
-    from safecritic.files import FileError
+    from safecritic.core.files import FileError
     from safecritic.run import checkpoint
 
     lines = []
-    try:
+    with suppress(FileError, KeyError):  # there may be none yet
         step = checkpoint.load_index(out / "checkpoint")["numbers"]["step"]
         lines.append(f"resume from the last good checkpoint, step {step:,}, with {resume}")
-    except (FileError, KeyError):
-        pass  # there is none yet
     fault = agent.training.fault
     if fault is not None and fault.usable:
-        lines.append(
-            f"{'or' if lines else 'resume'} from the moment of the error, step {fault.step:,}, "
-            f"with {resume} --state failed"
-        )
+        way = f"{'or' if lines else 'resume'} from the moment of the error, step {fault.step:,}, "
+        lines.append(f"{way}with {resume} --state failed")
     return lines or [
         "nothing can be resumed: there was no checkpoint yet (--checkpoint-every); start again "
         "with --overwrite"
@@ -157,69 +150,66 @@ def ways_to_resume(agent: Any, out: Path, resume: str) -> list[str]:
 
 
 def evaluate(arguments: list[str]) -> int:
-    """Evaluate a trained policy without exploration; write a table, a JSON file and a figure."""
     chosen = options.parse(options.Evaluate, "evaluate", arguments)
-    from safecritic.api import Agent
-    from safecritic.evaluation.critic_figure import draw_critic
+    from safecritic.evaluate.critic_figure import draw_critic
 
-    with explained():
-        agent = Agent.load(chosen.run, trust_env=chosen.trust_env, state=chosen.state)
-        if chosen.no_screen and getattr(agent.config, "screen", None) is None:
-            raise UsageError(f"{agent.method} has no screen here to switch off (--no-screen)")
-        name = "evaluation-no-screen.json" if chosen.no_screen else "evaluation.json"
-        target = chosen.json or chosen.run / name
-        refuse_special(target)  # before the episodes take their time
-        evaluation = agent.evaluate(chosen.episodes, chosen.seed, screen=not chosen.no_screen)
-        printing.print_evaluation(evaluation, agent)
-        evaluation.save(target)
-        task = agent.environment["task"]
-        title = f"{agent.method} on {task}: the safety critic, {chosen.episodes} episodes"
-        picture = target.with_name(f"{target.stem}.png")
-        figure = draw_critic(evaluation, agent.config.gamma, title, picture)
+    agent = _load(chosen)
+    if chosen.no_screen and not getattr(agent.config, "screen", None):
+        raise UsageError(f"{agent.method} has no screen here to switch off (--no-screen)")
+    name = "evaluation-no-screen.json" if chosen.no_screen else "evaluation.json"
+    target = chosen.json or chosen.run / name
+    refuse_special(target)  # before the episodes take their time
+    printing.status(f"{chosen.episodes} episodes")
+    evaluation = agent.evaluate(chosen.episodes, chosen.seed, screen=not chosen.no_screen)
+    printing.print_evaluation(evaluation, agent)
+    evaluation.save(target)
+    about = f"{agent.method} on {agent.environment['task']}"
+    title = f"{about}: the safety critic, {chosen.episodes} episodes"
+    figure = draw_critic(evaluation, agent.config.gamma, title, target.with_suffix(".png"))
     print(f"written to {target}" + (f" and {figure}" if figure else ""))
     return 0
 
 
-def export(arguments: list[str]) -> int:
-    """Write the deployed policy of a run to one file."""
-    chosen = options.parse(options.Export, "export", arguments)
+def _load(chosen: Any) -> Any:
+    """Return the agent of the run that a command names."""
+    printing.status("loading JAX and the run")
     from safecritic.api import Agent
-    from safecritic.deploy import c_header
+
+    return Agent.load(chosen.run, trust_env=chosen.trust_env, state=chosen.state)
+
+
+def export(arguments: list[str]) -> int:
+    chosen = options.parse(options.Export, "export", arguments)
     from safecritic.deploy.export import prepare_with_certificate, write
 
     target = chosen.out or chosen.run / "policy.safecritic"
-    with explained():
-        fallback: Any = chosen.fallback
-        with suppress(ValueError):  # no numbers: the contract says what it must be
-            fallback = [float(word) for word in chosen.fallback.split(",")]
-        agent = Agent.load(chosen.run, trust_env=chosen.trust_env, state=chosen.state)
-        exported, certificate, note = prepare_with_certificate(
-            agent,
-            chosen.run / "certificate.json",
-            tolerance=chosen.tolerance,
-            fallback=fallback,
-            period=chosen.period,
-            onnx=not chosen.no_onnx,
-        )
-        write(target, exported, certificate)
-        if chosen.c is not None:
-            c_header.write(chosen.c, exported)
+    fallback: Any = chosen.fallback
+    with suppress(ValueError):  # no numbers: the contract says what it must be
+        fallback = [float(word) for word in chosen.fallback.split(",")]
+    exported, certificate, note = prepare_with_certificate(
+        _load(chosen),
+        chosen.run / "certificate.json",
+        tolerance=chosen.tolerance,
+        fallback=fallback,
+        period=chosen.period,
+        onnx=not chosen.no_onnx,
+    )
+    write(target, exported, certificate)
     printing.print_export(exported.contract, exported.difference)
     print(note)
-    print(f"written to {target}" + (f" and {chosen.c}" if chosen.c is not None else ""))
+    print(f"written to {target} ({filesize.decimal(target.stat().st_size)})")
     return 0
 
 
 def certify(arguments: list[str]) -> int:
-    """Certify what the next episode of a trained policy may cost."""
     chosen = options.parse(options.Certify, "certify", arguments)
-    from safecritic.api import Agent
     from safecritic.deploy.certificate import certify
     from safecritic.run.folder import write_json
 
-    with explained(), printing.progress("episodes") as advance:
+    agent = _load(chosen)
+    with printing.progress("episodes") as advance:
         certificate = certify(
-            Agent.load(chosen.run, trust_env=chosen.trust_env, state=chosen.state),
+            agent,
             episodes=chosen.episodes,
             confidence=chosen.confidence,
             seed=chosen.seed,
@@ -230,198 +220,175 @@ def certify(arguments: list[str]) -> int:
     target = chosen.out or chosen.run / "certificate.json"
     write_json(target, certificate)
     printing.print_certificate(certificate)
-    print(f"written to {target}; `safecritic export {shlex.quote(str(chosen.run))}` includes it")
+    print(f"written to {target}; `{_line('export', chosen.run)}` includes it")
     return 0
 
 
 def show(arguments: list[str]) -> int:
-    """Film episodes of a trained policy from above and plot its learning curves."""
     chosen = options.parse(options.Show, "show", arguments)
+    printing.status("loading JAX and the run")
     from safecritic.run.curves import draw_curves
+    from safecritic.tasks.drawing import beside, real_time, save_film
 
-    with explained():
-        first = _Filmed(chosen.run, chosen)
-        if is_there(chosen.run / "episodes.csv"):
-            print(draw_curves(chosen.run))
-        first.open()
-        others = [_Filmed(run, chosen) for run in chosen.beside]
-        for other in others:
-            other.open()
-            if other.task != first.task:
-                raise UsageError(
-                    f"{other.run} was trained on {other.task}, {chosen.run} on {first.task}: only "
-                    "runs of one task have the same scenes (--beside)"
-                )
-        films = [first, *others]
-        from safecritic.tasks.drawing import beside, real_time, save_film
-
-        seed = chosen.seed
-        for number in range(chosen.episodes):
-            path = chosen.run / f"{'beside' if others else 'episode'}-{number}.{chosen.format}"
-            refuse_special(path)
-            for _ in range(SCENES):
-                if not _ends_at_once(first.env, first.agent.policy(seed=seed), seed):
-                    break
-                print(f"the scene of seed {seed} ends at once: the next one is filmed instead")
-                seed += 1
-            frames = beside([one.film(seed, titled=bool(others)) for one in films])
-            save_film(frames, path, real_time(first.env, chosen.every))
-            print(path)
+    if is_there(chosen.run / "episodes.csv"):
+        print(draw_curves(chosen.run))
+    films = [_Film(run, chosen) for run in (chosen.run, *chosen.beside)]
+    first = films[0]
+    for film in films:
+        if film.task != first.task:
+            raise UsageError(
+                f"{film.run} was trained on {film.task}, {first.run} on {first.task}: only runs "
+                "of one task have the same scenes (--beside)"
+            )
+    kind = "-".join(["beside"] * (len(films) > 1) + ["map"] * chosen.map) or "episode"
+    seed = chosen.seed
+    for number in range(chosen.episodes):
+        path = chosen.run / f"{kind}-{number}.{chosen.format}"
+        refuse_special(path)
+        for _ in range(SCENES):
+            if not first.ends_at_once(seed):
+                break
+            print(f"the scene of seed {seed} ends at once: the next one is filmed instead")
             seed += 1
+        printing.status(f"filming the scene of seed {seed}")
+        frames = beside([film.frames(seed, titled=len(films) > 1) for film in films])
+        save_film(frames, path, real_time(first.env, chosen.every))
+        print(f"{path} ({filesize.decimal(path.stat().st_size)})")
+        seed += 1
     return 0
 
 
-class _Filmed:
-    """A run that `show` films."""
+class _Film:
+    """A run to film: its agent, an environment, and its critic where the map is asked for."""
 
     def __init__(self, run: Path, chosen: options.Show):
-        from safecritic.api import Agent
+        from safecritic.api import Agent, make_again
+        from safecritic.evaluate.cost_map import has_maps, shade_of
+        from safecritic.evaluate.critic import Critic
 
         self.run, self.chosen = run, chosen
         self.agent = Agent.load(run, trust_env=chosen.trust_env, state=chosen.state)
         self.task = self.agent.environment["task"]
-
-    def open(self) -> None:
-        """Make the environment, and the critic where its map is asked for."""
-        from safecritic.api import make_again
-        from safecritic.evaluation.cost_map import has_maps
-        from safecritic.evaluation.critic import Critic
-
-        if self.agent.environment["id"] is None:
-            raise UsageError(
-                f"{self.run} was trained on an environment without an id, "
-                "which cannot be made again: film it in Python"
-            )
         self.agent._require_env("show")
         self.env, _ = make_again(self.agent.environment)
         if not hasattr(self.env.unwrapped, "draw"):
             raise UsageError(f"{self.task} cannot be drawn: only curves were made")
-        if self.chosen.map and not has_maps(self.env):
-            raise UsageError(f"{self.task} has no map: only the car tasks have (--map)")
-        self.critic = Critic.of(self.agent) if self.chosen.map else None
+        if chosen.map and not has_maps(self.env):
+            raise UsageError(
+                f"{self.task} has no map: only tasks on the floor with lidars have (--map)"
+            )
+        critic = Critic.of(self.agent) if chosen.map else None
+        self.shade = None if critic is None else shade_of(critic)
 
-    def film(self, seed: int, titled: bool) -> list[Any]:
-        """Return the frames of an episode."""
-        from safecritic import methods
-        from safecritic.evaluation.cost_map import shade_of
-        from safecritic.tasks.drawing import record_episode
+    def ends_at_once(self, seed: int) -> bool:
+        from safecritic.run.rollout import Rollout
+
+        rollout = Rollout(self.env)
+        rollout.reset(seed=seed)
+        steps = islice(rollout.play(self.agent.policy()), SHORTEST_FILM)
+        return any(step.ended for step in steps)
+
+    def frames(self, seed: int, titled: bool) -> list[Any]:
+        from safecritic.agents import methods
+        from safecritic.evaluate.films import record_episode
 
         return record_episode(
-            *(self.env, self.agent.policy(seed=seed), None, seed),
+            *(self.env, self.agent.policy(), None, seed),
             every=self.chosen.every if self.chosen.format != "png" else 10**9,
             size=self.chosen.size,
             action_repeat=self.agent.config.action_repeat,
             title=f"{methods.get(self.agent.method).title}   " if titled else "",
-            shade=None if self.critic is None else shade_of(self.critic),
+            shade=self.shade,
         )
 
 
-def _ends_at_once(env: Any, policy: Any, seed: int) -> bool:
-    """Return whether an episode ends in its first steps, too soon for a film."""
-    obs, _ = env.reset(seed=seed)
-    action = policy(obs)
-    for _ in range(SHORTEST_FILM):
-        *_, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            return True
-    return False
-
-
 def study(arguments: list[str]) -> int:
-    """Run the grid of a study file, or what is left of it; print its table."""
     chosen = options.parse(options.Study, "study", arguments)
-    from safecritic.files import printable
+    from safecritic.core.files import printable
     from safecritic.run.folder import read_json
     from safecritic.run.records import SummaryFile
     from safecritic.study import driver, grid, ray
+    from safecritic.study.pack import results_of, reuse
 
-    with explained():
-        path = grid.find(chosen.file)
-        jobs = grid.read(path)
-        if chosen.workers < 0:
-            raise UsageError(f"workers must be >= 0, got {chosen.workers} (--workers)")
-        out = chosen.out or Path("studies") / path.stem
-        table = printing.StudyTable(len(jobs))
-        print(f"{len(jobs)} runs of {path.name}, in {out}")
-        again = f"safecritic study {shlex.quote(str(chosen.file))} --out {shlex.quote(str(out))}"
-        if chosen.ray is not None:
-            again += f" --ray {shlex.quote(chosen.ray)}"
-        if chosen.reuse:
-            from safecritic.study.pack import reuse
-
-            taken = reuse(out, jobs, path.name, chosen.reuse)
-            print(f"{len(taken)} of them taken from {', '.join(map(str, chosen.reuse))}")
-        if before := sum(grid.done(out, job) for job in jobs):
-            print(f"{before} of {len(jobs)} runs are done already")
-        try:
-            with table:
-                if chosen.ray is None:
-                    runs = driver.run(out, jobs, path.name, chosen.workers, table.show)
-                else:
-                    runs = ray.run(out, jobs, path.name, chosen.ray, table.show)
-        except KeyboardInterrupt:
-            print(f"\nstopped; the runs are saved. Resume with\n  {again}")
-            return INTERRUPTED
+    path = grid.find(chosen.file)
+    jobs = grid.read(path)
+    if chosen.workers < 0:
+        raise UsageError(f"workers must be >= 0, got {chosen.workers} (--workers)")
+    out = chosen.out or Path("studies") / path.stem
+    print(f"{len(jobs)} runs of {path.name}, in {out}")
+    cluster = [] if chosen.ray is None else ["--ray", chosen.ray]
+    again = _line("study", chosen.file, "--out", out, *cluster)
+    if chosen.reuse:
+        taken = reuse(out, jobs, path, chosen.reuse)
+        print(f"{len(taken)} of them taken from {', '.join(map(str, chosen.reuse))}")
+    if before := sum(run.done for run in results_of(out, jobs).values()):
+        print(f"{before} of {len(jobs)} runs are done already")
+    try:
+        with printing.study_progress() as show_runs:
+            if chosen.ray is None:
+                runs = driver.run(out, jobs, path, chosen.workers, show_runs)
+            else:
+                runs = ray.run(out, jobs, path, chosen.ray, show_runs)
+    except KeyboardInterrupt:
+        print(f"\nstopped; the runs are saved. Resume with\n  {again}")
+        return INTERRUPTED
+    for run in runs:
+        summary = read_json(out / "runs" / run.job.name / "summary.json", SummaryFile)
+        for text in summary.get("warnings") or []:
+            print(f"warning: {run.job.name}: {printable(text)}", file=sys.stderr)
     failed = [run for run in runs if run.state == "failed"]
-    with explained():
-        for run in runs:
-            summary = read_json(out / "runs" / run.job.name / "summary.json", SummaryFile)
-            for text in summary.get("warnings") or []:
-                print(f"warning: {run.job.name}: {printable(text)}", file=sys.stderr)
     for run in failed:
         print(f"failed: {run.job.name}: {run.error}", file=sys.stderr)
         print(f"  traceback: {out / 'runs' / run.job.name / 'error.txt'}", file=sys.stderr)
-    with explained():
-        printing.print_study(out)
+    printing.print_study(out)
     print(f"{len(runs) - len(failed)} of {len(runs)} runs are done")
-    print(f"make a page of it: safecritic report {shlex.quote(str(out))}")
+    if failed:
+        print(f"try the failed ones again: {again}")
+    print(f"make a page of it: {_line('report', out)}")
     return FAILED if failed else 0
 
 
 def pack(arguments: list[str]) -> int:
-    """Copy the results of a study's finished runs, without checkpoints and events."""
     chosen = options.parse(options.Pack, "pack", arguments)
     from safecritic.study.pack import pack
 
-    with explained():
-        packed = pack(chosen.study, chosen.out)
-    size = f"{packed.bytes / 1e6:.1f} MB"
+    packed = pack(chosen.study, chosen.out)
+    size = filesize.decimal(packed.bytes)
     print(f"{packed.done} of {packed.total} runs in {chosen.out}, {packed.new} of them new, {size}")
     return 0
 
 
 def report(arguments: list[str]) -> int:
-    """Build a page of tables and figures of a study."""
     chosen = options.parse(options.Report, "report", arguments)
+    printing.status("reading the study")
     from safecritic.report.build import build, build_page
 
-    if chosen.page is not None:
-        with explained():
-            if chosen.out is not None:
-                raise UsageError("give either a folder (--out) or a file for the page (--page)")
-            build_page(chosen.study, chosen.page)
-        size = f"{chosen.page.stat().st_size / 1e6:.1f} MB"
-        print(f"{chosen.page}: open it in a browser, or send it: it is whole ({size})")
+    if chosen.page is None:
+        page = build(chosen.study, chosen.out)
+        print(f"{page}: open it in a browser; its tables are beside it as CSV")
         return 0
-    with explained(), printing.progress("figures") as advance:
-        page = build(chosen.study, chosen.out, advance)
-    print(f"{page}: open it in a browser; tables and figures are beside it")
+    if chosen.out is not None:
+        raise UsageError("give either a folder (--out) or a file for the page (--page)")
+    size = filesize.decimal(build_page(chosen.study, chosen.page).stat().st_size)
+    print(f"{chosen.page} ({size}): one file, to open in a browser or to send")
     return 0
 
 
 def tasks(arguments: list[str]) -> int:
-    """List the tasks, or describe one, or any environment."""
     chosen = options.parse(options.Tasks, "tasks", arguments)
-    declared = options.given_declarations(chosen.environment)
+    declared = chosen.environment.declared
     if declared and not chosen.env:
         raise UsageError(f"{options.flag(next(iter(declared)))} describes an environment: name it")
     from safecritic.tasks import TASKS, describe
 
     if chosen.env:
-        with explained():
-            print(describe(chosen.env, **declared))
+        print(describe(chosen.env, **declared))
         return 0
-    rows = [(t.name, t.summary, t.cost, f"{t.cost_limit:g}") for t in TASKS.values()]
+    names: dict[tuple[str, str, str], str] = {}  # of robots with the same task: one row
+    for t in TASKS.values():
+        about = (t.summary, t.cost, "-" if t.cost == "none" else f"{t.cost_limit:g}")
+        names[about] = f"{names[about]}\n{t.name}" if about in names else t.name
+    rows = [(name, *about) for about, name in names.items()]
     printing.print_table(("task", "what to do", "cost", "limit"), rows)
     print("Any Gymnasium environment that reports a cost works as well, by its id.")
     print("What is understood of a task or an environment: safecritic tasks ENV")
@@ -429,9 +396,8 @@ def tasks(arguments: list[str]) -> int:
 
 
 def methods(arguments: list[str]) -> int:
-    """List the methods."""
     options.parse(options.Nothing, "methods", arguments)
-    from safecritic.methods import METHODS
+    from safecritic.agents.methods import METHODS
 
     rows = [(m.name, m.title, m.summary) for m in METHODS.values()]
     printing.print_table(("method", "paper's name", "what it is"), rows)

@@ -1,6 +1,8 @@
-"""Exit codes, and errors and warnings for the user: one line each, no traceback."""
+"""Exit codes, and errors and warnings for the user: one line each, no traceback.
 
-import os
+What an error means follows from its type alone.
+"""
+
 import sys
 import warnings
 from collections.abc import Iterator
@@ -14,37 +16,37 @@ class UsageError(Exception):
     """A command that cannot be carried out; its message is one line for the user."""
 
 
-@contextmanager
-def explained() -> Iterator[None]:
-    """Turn what the library refuses before a run starts into a `UsageError`."""
+def answer(error: Exception) -> tuple[int, str]:
+    """Return the exit code and the line for an error that ends a command."""
     import gymnasium
 
-    from safecritic.files import FileError
+    from safecritic.core.files import FileError
     from safecritic.tasks.checks import EnvError
+    from safecritic.tasks.observations import UnfitEnvError
 
-    refusals = (ValueError, TypeError, ImportError, FileError, EnvError)
-    try:
-        yield
-    except (*refusals, gymnasium.error.Error) as error:
-        if os.environ.get("SAFECRITIC_TRACEBACK"):
-            raise
-        raise UsageError(" ".join(str(error).split())) from error
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if os.environ.get("SAFECRITIC_TRACEBACK"):
-            raise
-        raise UsageError(os_error_text(error)) from error
+    # what the library raises for what it refuses: settings, names, files, environments
+    refused = (UsageError, ValueError, ImportError, FileError, EnvError, UnfitEnvError)
+    if isinstance(error, (*refused, gymnasium.error.Error)):
+        return USAGE, " ".join(str(error).split())
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return USAGE, f"{where}{error.strerror or error}; check the permissions and the disk"
+    return FAILED, unexpected(error)
 
 
-def os_error_text(error: OSError) -> str:
-    """Return what an operating system refused, and what to do."""
-    where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror or error}; check the permissions and the disk"
+def stopped(error: Exception) -> str | None:
+    """Return the line for an error that stops a run; None if it was not foreseen."""
+    from safecritic.core.files import FileError
+    from safecritic.run.callbacks import WandbError
+    from safecritic.run.failure import RunStopped
+    from safecritic.run.workers import WorkerError
+
+    foreseen = (RunStopped, FileError, WandbError, WorkerError)
+    return str(error) if isinstance(error, foreseen) else None
 
 
-def unexpected_text(error: Exception) -> str:
-    """Return an error that nobody foresaw in one line."""
+def unexpected(error: Exception) -> str:
+    """Return an error that was not foreseen in one line."""
     text = " ".join(str(error).split())[:300]
     return (
         f"{type(error).__name__}: {text} (not foreseen: SAFECRITIC_TRACEBACK=1 shows where; please "

@@ -23,7 +23,6 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a share as a percentage, or `-` if it does not exist."""
     return "-" if value is None or math.isnan(value) else f"{100 * value:.0f}%"
 
 
@@ -60,7 +59,13 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
     table = plain_table()
     shown = [at for at in range(len(header)) if any(row[at] != "-" for row in rows)]
     for at in shown:
-        table.add_column(header[at], justify="right" if _is_number(rows[0][at]) else "left")
+        number = _is_number(rows[0][at])  # neither numbers nor names are cut off
+        table.add_column(
+            header[at],
+            justify="right" if number else "left",
+            no_wrap=number or at == 0,
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*(row[at] for at in shown))
     Console().print(table)
@@ -68,24 +73,23 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
 
 def print_summary(summary: dict[str, Any], out: Path, flags: str = "") -> None:
     """Print the means of a run's last episodes and the commands to use it with."""
+    multiplier, each_costs_1 = summary["multiplier"], summary["contacts"] == summary["cost"]
     rows = [
         ("reward", number(summary["reward"])),
         ("cost", f"{number(summary['cost'])} (limit {summary['cost_limit']:g})"),
-        ("contacts", number(summary["contacts"])),
+        ("contacts", "-" if each_costs_1 else number(summary["contacts"])),
         ("success", percent(summary["success"])),
         ("length", number(summary["length"], 0)),
+        ("multiplier", number(multiplier, 3)),
+        ("steps screened", percent(None if multiplier is None else summary["screened"])),
+        ("AUC of Q_C", number(summary.get("critic/auc"))),
+        ("Q_C / realised cost", number(summary.get("critic/ratio"))),
     ]
-    if summary["multiplier"] is not None:
-        rows.append(("multiplier", number(summary["multiplier"], 3)))
-        rows.append(("steps screened", percent(summary["screened"])))
-        rows.append(("AUC of Q_C", number(summary["critic/auc"])))
-        rows.append(("Q_C / realised cost", number(summary["critic/ratio"])))
     title = f"last {summary['window']} of {summary['episodes']} training episodes"
-    print_table(("", "mean"), rows, title)
-    folder = shlex.quote(str(out))
+    print_table(("", "mean"), [row for row in rows if row[1] != "-"], title)
     print(f"curves:   {out / 'curves.png'}")
     for name, command in (("evaluate", "evaluate"), ("film", "show")):
-        print(f"{name + ':':<9} safecritic {command} {folder}{flags}")
+        print(f"{name + ':':<10}safecritic {command} {shlex.quote(str(out))}{flags}")
 
 
 def print_evaluation(evaluation: Any, agent: Any) -> None:
@@ -100,37 +104,41 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
         "steps": ("length", lambda value: number(value, 0)),
         "screened": ("screened", percent),
     }
-    named = [(str(row["episode"]), row) for row in evaluation.episodes]
-    named.append(("mean", evaluation.means))
-    rows = [(name, *(cell(row[key]) for key, cell in columns.values())) for name, row in named]
-    screen = ""
-    if getattr(agent.config, "screen", None):
-        screen = f", screen {'on' if evaluation.screen else 'off'}"
+    named = {str(row["episode"]): row for row in evaluation.episodes} | {"mean": evaluation.means}
+    if all(row["contacts"] == row["cost"] for row in named.values()):
+        del columns["contacts"]  # each costs 1
+    rows = [(x, *(cell(row[key]) for key, cell in columns.values())) for x, row in named.items()]
+    screen = {None: "", True: ", screen on", False: ", screen off"}[evaluation.screen]
     title = f"{agent.method} on {agent.environment['task']}: no exploration{screen}"
     print_table(("", *columns), rows, title)
+    if not math.isnan(evaluation.nearest):
+        print(f"nearest to a hazard in any episode: {number(evaluation.nearest)} m")
     parts, number_of = evaluation.cost_parts, len(evaluation.episodes)
     if len(parts) > 1:
         rows = [(n, number(x.mean), f"{x.episodes} of {number_of}") for n, x in parts.items()]
         print_table(("the cost, by what the environment reports", "mean", "episodes"), rows)
-    if not evaluation.critic:
-        return
-    quality = evaluation.critic
+    quality, names = (
+        evaluation.critic,
+        {
+            "auc": ("AUC of Q_C for any cost within the discount horizon", 3),
+            "q_mean": ("mean Q_C", 3),
+            "realised_mean": ("mean realised discounted cost", 3),
+            "ratio": ("ratio of the two", 2),
+            "influence_error_correlation": (
+                "rank correlation of influence with |Q_C - realised|",
+                2,
+            ),
+        },
+    )
     rows = [
-        ("AUC of Q_C for any cost within the discount horizon", number(quality["auc"], 3)),
-        ("mean Q_C", number(quality["q_mean"], 3)),
-        ("mean realised discounted cost", number(quality["realised_mean"], 3)),
-        ("ratio of the two", number(quality["ratio"])),
+        (text, number(quality[x], digits)) for x, (text, digits) in names.items() if x in quality
     ]
-    if "influence_error_correlation" in quality:
-        name = "rank correlation of influence with |Q_C - realised|"
-        rows.append((name, number(quality["influence_error_correlation"])))
-    print_table(("safety critic on these episodes", ""), rows)
+    if rows:
+        print_table(("safety critic on these episodes", ""), rows)
 
 
 def print_export(contract: dict[str, Any], difference: float) -> None:
-    """Print what was exported, in the words of its contract."""
-    network, answers = contract["network"], contract["on_bad_input"]
-    screen, period = network["screen"], contract["period"]
+    screen, period = contract["network"]["screen"], contract["period"]
     rows = [
         ("policy", f"{contract['method']} on {contract['task']}, {contract['steps']:,} steps"),
         ("hash", contract["policy_sha256"][:12]),
@@ -139,7 +147,7 @@ def print_export(contract: dict[str, Any], difference: float) -> None:
         ("period", "-" if period is None else f"{period:g} s, held {contract['action_repeat']}x"),
         ("limit", f"{contract['cost_limit']:g}"),
         ("screen", "none" if screen is None else f"tolerance {screen['tolerance']:g}"),
-        ("bad input", f"fallback {answers['fallback']}"),
+        ("bad input", f"fallback {contract['on_bad_input']['fallback']}"),
         ("difference", f"{difference:.1e} from the agent's own actions"),
     ]
     print_table(("", ""), rows)
@@ -147,27 +155,21 @@ def print_export(contract: dict[str, Any], difference: float) -> None:
 
 def print_certificate(certificate: dict[str, Any]) -> None:
     """Print a certificate: its numbers with the screen on and off, and what can be signed."""
-    chosen = certificate["choice_of_tolerance"]
+    chosen, episodes = certificate["choice_of_tolerance"], certificate["episodes"]
     if chosen is not None:
-        tried = [(f"{x['tolerance']:g}", number(x["bound"]), number(x["reward"])) for x in
-                 chosen["tried"]]  # fmt: skip
-        print_table(("tolerance", "bound", "reward"), tried, "on the calibration episodes")
-        print(f"chosen: {chosen['tolerance']:g}" + ("" if chosen["within_limit"] else
-              "; no bound is within the limit, this is the lowest"))  # fmt: skip
-    rows = [
-        (
-            name,
-            number(made["bound"]),
-            f"{made['above']} of {certificate['episodes']}",
-            f"{100 * made['rate_bound']:.1f}%",
-            number(made["mean_cost"]),
-            number(made["mean_reward"]),
-        )
-        for name, made in (("on", certificate["screen_on"]), ("off", certificate["screen_off"]))
-        if made is not None
-    ]
+        names = ("tolerance", "bound", "reward")
+        tried = [tuple(number(x[name]) for name in names) for x in chosen["tried"]]
+        print_table(names, tried, "on the calibration episodes")
+        lowest = "" if chosen["within_limit"] else " (no bound is within the limit: the lowest)"
+        print(f"chosen: {chosen['tolerance']:g}{lowest}")
+    rows = []
+    for name in ("on", "off"):
+        if (made := certificate[f"screen_{name}"]) is not None:
+            counted = (f"{made['above']} of {episodes}", f"{100 * made['rate_bound']:.1f}%")
+            means = (number(made["mean_cost"]), number(made["mean_reward"]))
+            rows.append((name, number(made["bound"]), *counted, *means))
     header = ("screen", "next cost at most", "above the limit", "rate at most", "mean", "reward")
-    title = f"{certificate['episodes']} fresh episodes, confidence {certificate['confidence']:g}, "
+    title = f"{episodes} fresh episodes, confidence {certificate['confidence']:g}, "
     print_table(header, rows, f"{title}limit {certificate['cost_limit']:g}")
     print(certificate["statement"])
 
@@ -190,58 +192,47 @@ def print_study(out: Path) -> None:
     print(f"interquartile means and intervals: {out / 'summary.csv'}; runs: {out / 'runs.csv'}")
 
 
-class StudyTable:
-    """A live table of a study's runs in a terminal; elsewhere a line for each run that ended."""
+@contextmanager
+def study_progress() -> Iterator[Callable[[Any, list[Any]], None]]:
+    """Show a study as it runs; yield what is called with its driver and the runs that ended.
 
-    def __init__(self, total: int) -> None:
-        self.console, self.total = Console(), total
-        self.live: Live | None = None
+    In a terminal there is a live table, and everywhere a line for each run that ended.
+    """
+    console = Console()
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
 
-    def __enter__(self) -> "StudyTable":
-        if self.console.is_terminal:
-            self.live = Live(console=self.console, refresh_per_second=4, transient=True)
-            self.live.__enter__()
-        return self
+        def show(driver: Any, ended: list[Any]) -> None:
+            done = sum(run.state == "done" for run in driver.all)
+            left = driver.left()
+            text = f"{done} of {len(driver.all)} done"
+            text += "" if left is None else f", {duration(left)} left"
+            for run in ended:
+                metrics = "  ".join(f"{k} {v:.2f}" for k, v in run.about.items() if k != "step")
+                line = f"{run.state}: {run.job.name}  {run.seconds:.0f} s  {metrics}  ({text})"
+                console.print(line, highlight=False, soft_wrap=True)
+            if console.is_terminal:
+                live.update(_runs_table(driver.all, text, max(console.height - 8, 4)))
 
-    def __exit__(self, *error: Any) -> None:
-        if self.live is not None:
-            self.live.__exit__(*error)
+        yield show
 
-    def show(self, driver: Any, ended: list[Any]) -> None:
-        """Print the runs that ended and update the table of the others."""
-        done = sum(run.state == "done" for run in driver.all)
-        left = driver.left()
-        progress = f"{done} of {self.total} done"
-        if left is not None:
-            progress += f", {duration(left)} left"
-        for run in ended:
-            metrics = "  ".join(f"{k} {v:.2f}" for k, v in run.about.items() if k != "step")
-            line = f"{run.state}: {run.job.name}  {run.seconds:.0f} s  {metrics}  ({progress})"
-            self.console.print(line, highlight=False, soft_wrap=True)
-        if self.live is not None:
-            self.live.update(self._table(driver, progress))
 
-    def _table(self, driver: Any, caption: str) -> Table:
-        from safecritic.study.driver import ACTIVE
+def _runs_table(runs: list[Any], caption: str, most: int) -> Table:
+    """Return a table of the runs that are active, failed or waiting."""
+    from safecritic.study.driver import ACTIVE
 
-        table = plain_table(caption=caption)
-        for name in ("run", "state", "steps", "steps/s", "left", "reward", "cost", "success"):
-            table.add_column(name, justify="left" if name in ("run", "state") else "right")
-        active = [run for run in driver.all if run.state in (*ACTIVE, "failed")]
-        waiting = [run for run in driver.all if run.state == "waiting"]
-        for run in [*active, *waiting][: max(self.console.height - 8, 4)]:
-            rate = run.rate
-            table.add_row(
-                run.job.name,
-                run.state,
-                f"{run.step:,}/{run.job.steps:,}" if run.step else "",
-                f"{rate:,.0f}" if rate else "",
-                duration((run.job.steps - run.step) / rate) if rate else "",
-                number(run.about.get("reward")),
-                number(run.about.get("cost")),
-                percent(run.about.get("success")),
-            )
-        return table
+    table = plain_table(caption=caption)
+    for name in ("run", "state", "steps", "steps/s", "left", "reward", "cost", "success"):
+        table.add_column(name, justify="left" if name in ("run", "state") else "right")
+    active = [run for run in runs if run.state in (*ACTIVE, "failed")]
+    for run in [*active, *(run for run in runs if run.state == "waiting")][:most]:
+        cells = ["", "", ""]
+        if rate := run.rate:
+            cells[1:] = f"{rate:,.0f}", duration((run.job.steps - run.step) / rate)
+        if run.step:
+            cells[0] = f"{run.step:,}/{run.job.steps:,}"
+        cells += [number(run.about.get("reward")), number(run.about.get("cost"))]
+        table.add_row(run.job.name, run.state, *cells, percent(run.about.get("success")))
+    return table
 
 
 @contextmanager
@@ -249,13 +240,7 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar; yield the function that moves it to `done` of `total`."""
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda done, total: None
-        return
-    with Progress(*columns, console=console, transient=True) as bar:
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task("", total=None)
-
-        def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield advance
+        yield lambda done, total: bar.update(task, completed=done, total=total)

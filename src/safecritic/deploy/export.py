@@ -7,46 +7,39 @@ import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
-from safecritic import files
+from safecritic.agents import methods
+from safecritic.core import files
 from safecritic.deploy import contract as contracts
 from safecritic.deploy import graph
-from safecritic.deploy.network import Arrays, extract
-from safecritic.runtime.file import (
-    CERTIFICATE,
-    CONTRACT,
-    FORMAT,
-    GRAPH,
-    KIND,
-    MANIFEST,
-    PARAMETERS,
-    Contents,
-    parse_arrays,
-    policy_hash,
-)
+from safecritic.deploy.network import extract
+from safecritic.runtime import file as policy_file
+from safecritic.runtime.file import Contents, policy_hash
 from safecritic.runtime.network import Network
 from safecritic.tasks.adapter import Adapted
 from safecritic.tasks.repeat import RepeatAction
 
 CHECKED = 256  # rows on which the exported network is compared with the agent
 CLOSE = 1e-5
+TIES = 0.02  # share of rows that may differ: a tie falls either way, another policy differs in more
 DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes from the same policy
 
 
 class Exported(NamedTuple):
-    """A policy as it is written: members of the file, and how far it is from the agent."""
+    """A policy as it is written: what the file holds, and how far it is from the agent."""
 
-    contract: dict[str, Any]
-    arrays: Arrays
-    parameters: bytes
-    graph: bytes | None
+    contents: Contents
+    parameters: bytes  # the arrays as they are written
     difference: float  # largest of an action in [-1, 1] over the rows compared
 
-    def contents(self, certificate: dict[str, Any] | None = None) -> Contents:
-        """Return what reading the file would."""
-        return Contents(self.contract, self.arrays, self.graph, certificate)
+    @property
+    def contract(self) -> dict[str, Any]:
+        """What goes in and out."""
+        return self.contents.contract
 
 
 def prepare(
@@ -69,20 +62,30 @@ def prepare(
     """
     agent._require_env("export")
     agent.training.check()
+    content = contracts.make(agent, own_env(agent.env), fallback, period)
+    contents, blob = _described(agent, content, tolerance)
+    network = Network(contents.contract["network"], contents.arrays)
+    difference = compare(agent, network, tolerance is None)
+    if onnx:
+        contents = contents._replace(graph=graph.build(network))
+    return Exported(contents, blob, difference)
+
+
+def in_memory(agent: Any) -> Contents:
+    """Return an agent's policy without a file: it raises on bad input and needs no environment."""
+    own = None if agent.env is None else own_env(agent.env)
+    return _described(agent, contracts.plain(agent, own), None)[0]
+
+
+def _described(agent: Any, content: dict[str, Any], tolerance: float | None) -> Any:
+    """Return the contract with the network and its arrays, and the bytes of these."""
     about, arrays = extract(agent, tolerance)
     blob = safetensors.numpy.save({k: np.array(v, order="C") for k, v in sorted(arrays.items())})
-    arrays = parse_arrays(blob, PARAMETERS)
-    network = Network(about, arrays)
-    own = _own_env(agent.env)
-    content = contracts.make(agent, own, fallback, period)
-    content["network"] = about
-    content["policy_sha256"] = policy_hash(blob, about)
-    difference = compare(agent, network, tolerance is None)
-    made = graph.build(network) if onnx else None
-    return Exported(content, arrays, blob, made, difference)
+    content |= {"network": about, "policy_sha256": policy_hash(blob, about)}
+    return Contents(content, arrays, None, None), blob
 
 
-def _own_env(env: Any) -> Any:
+def own_env(env: Any) -> Any:
     """Return the environment inside the adapter, or the environment itself."""
     while isinstance(env, RepeatAction | Adapted):
         env = env.env
@@ -92,8 +95,7 @@ def _own_env(env: Any) -> Any:
 def compare(agent: Any, network: Network, same_screen: bool) -> float:
     """Compare the exported network with the agent; raise ValueError if they act differently.
 
-    Where candidates are random in training, and where another tolerance is exported, only the
-    actor's own actions are compared.
+    Where the agent draws candidates anew, or another tolerance is exported, it is the actor alone.
     """
     n, rng = network.obs_dim, np.random.default_rng(0)
     rows = contracts.replay_rows(agent)
@@ -103,43 +105,43 @@ def compare(agent: Any, network: Network, same_screen: bool) -> float:
     spent = (limit * rng.random(len(obs))).astype(np.float32)
     decision = network.decide(obs, limit - spent)
     actions, screened = agent_decisions(agent, obs, spent)
-    about = network.about["screen"]
-    if same_screen and (about is None or about["source"] == "grid"):
+    screen = network.about["screen"]
+    if same_screen and (screen is None or not screen["around"]):
         mine, theirs = decision.unit_action, actions
     else:
-        apart = decision.screened | (screened > 0)
+        apart = decision.screened | screened
         mine, theirs = decision.proposed[~apart], actions[~apart]
-    apart = np.abs(mine - theirs).max(axis=-1) > CLOSE
-    # a tie may fall either way; a policy that is another one differs in more than a few rows
-    if np.count_nonzero(apart) > 0.02 * len(obs):
+    difference = np.abs(mine - theirs).max(axis=-1)
+    number = np.count_nonzero(difference > CLOSE)
+    if number > TIES * len(obs):
         raise ValueError(
-            f"the exported network does not do what {agent.method} does: {np.count_nonzero(apart)} "
-            f"of {len(obs)} actions differ by more than {CLOSE:g}; this method has parts that an "
-            "export does not know"
+            f"the exported network does not do what {agent.method} does: {number} of {len(obs)} "
+            f"actions differ by more than {CLOSE:g}; this method has parts that an export does not "
+            "know"
         )
-    return float(np.abs(mine - theirs)[~apart].max(initial=0.0))
+    return float(difference[difference <= CLOSE].max(initial=0.0))
 
 
-def agent_decisions(
-    agent: Any, obs: np.ndarray, spent: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the agent's own actions (N, A) in [-1, 1] and whether they were screened (N,)."""
-    packed = agent.act_on_batch(obs, spent)
-    dim = agent.training.spec.action_dim
-    return packed[:, :dim], np.nan_to_num(packed[:, dim + 1])
+def agent_decisions(agent: Any, obs: np.ndarray, spent: np.ndarray) -> tuple[Any, Any]:
+    """Return the actions (N, A) in [-1, 1] of the agent's `act`, and whether they were screened."""
+    functions = methods.get(agent.method).load_agent(agent.config)
+    state = agent.training.device.agent
+
+    def one(row: jax.Array, cost: jax.Array) -> tuple[jax.Array, jax.Array]:
+        action, _, info = functions.act(state, row, cost, agent.config, False)
+        return action, jnp.asarray(info.get("screened", False), bool)
+
+    action, screened = jax.jit(jax.vmap(one))(obs, spent)
+    return np.asarray(action), np.asarray(screened)
 
 
 def prepare_with_certificate(
     agent: Any, file: Path, *, tolerance: float | None = None, **options: Any
 ) -> tuple[Exported, dict[str, Any] | None, str]:
-    """Return an agent's policy, its certificate if the file holds a valid one, and a note on it.
-
-    A tolerance that the certificate chose is exported, unless another one is given.
-    """
-    try:
-        certificate = files.read_json(file)
-    except FileNotFoundError:
+    """Return a policy with its certificate's tolerance, that if it is valid, and a note."""
+    if not files.is_there(file):
         return prepare(agent, tolerance=tolerance, **options), None, "no certificate (certify)"
+    certificate = files.read_json(file)
     certified = certificate.get("tolerance") if tolerance is None else tolerance
     exported = prepare(agent, tolerance=certified, **options)
     try:
@@ -161,21 +163,21 @@ def require_valid(certificate: dict[str, Any], exported: Exported) -> None:
 
 def write(path: str | Path, exported: Exported, certificate: dict[str, Any] | None = None) -> Path:
     """Write a policy file, whole or not at all."""
-    path = Path(path)
-    members = {CONTRACT: _json(exported.contract), PARAMETERS: exported.parameters}
-    if exported.graph is not None:
-        members[GRAPH] = exported.graph
+    path, form = Path(path), policy_file
+    members = {form.CONTRACT: _json(exported.contract), form.PARAMETERS: exported.parameters}
+    if exported.contents.graph is not None:
+        members[form.GRAPH] = exported.contents.graph
     if certificate is not None:
-        members[CERTIFICATE] = _json(certificate)
+        members[form.CERTIFICATE] = _json(certificate)
     listed = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in members.items()
     }
-    manifest = _json({"kind": KIND, "format": FORMAT, "files": listed})
+    manifest = _json({"kind": form.KIND, "format": form.FORMAT, "files": listed})
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in {MANIFEST: manifest, **members}.items():
+        for name, data in {form.MANIFEST: manifest, **members}.items():
             archive.writestr(zipfile.ZipInfo(name, DATE), data)
     files.write_bytes(path, buffer.getvalue())
     return path

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from safecritic.evaluation.statistics import can_be_told_apart
-from safecritic.methods import METHODS
-from safecritic.study.grid import read_study, shipped
-from safecritic.study.table import StudyTable, read_runs
+from safecritic.agents.methods import METHODS
+from safecritic.core.statistics import can_be_told_apart
+from safecritic.study import pack
+from safecritic.study.grid import shipped
+from safecritic.study.table import StudyTable
 from safecritic.tasks.registry import TASKS
 
 
@@ -24,17 +25,21 @@ class PaperValue(NamedTuple):
     spread: float
 
     def text(self, digits: int = 2) -> str:
-        """Return the number as the paper writes it."""
         spread = "" if np.isnan(self.spread) else f" ± {self.spread:.{digits}f}"
         return f"{self.mean:.{digits}f}{spread}"
 
 
 @dataclass
 class Study(StudyTable):
-    """A study as read from its folder, with the paper's numbers."""
+    """A study as read from its folder or file, with the paper's numbers."""
 
     source: str = ""  # the file that described it
     paper: dict[tuple[str, str, str, str], PaperValue] = field(default_factory=dict)
+
+    @property
+    def of_the_paper(self) -> bool:
+        """Whether the paper has numbers for some task of the study."""
+        return not {task for _, _, task, _ in self.paper}.isdisjoint(self.tasks)
 
     def paper_value(self, table: str, method: str, case: str, metric: str) -> PaperValue | None:
         """Return the paper's number, or None if it gives none at this limit."""
@@ -60,24 +65,18 @@ class Study(StudyTable):
         enough = [method for method in run if can_be_told_apart(count[method], most)]
         return (enough, [x for x in run if x not in enough]) if enough else (run, [])
 
-    def unlike_the_paper(self, method: str, case: str) -> str:
-        """Return why numbers cannot be compared with the paper's, or nothing if they can."""
-        task, limit, _ = self.case_of[case]
-        steps, needed = self.steps(method, case)[0], self.paper_steps(method)
-        if steps < needed:
-            return f"{steps:,} steps in place of {needed:,}"
-        if limit != TASKS[task].cost_limit:
-            return f"limit {limit:g} in place of {TASKS[task].cost_limit:g}"
-        return ""
+    def shorter_than_the_paper(self, method: str, case: str) -> bool:
+        """Return whether the paper has such runs and some here have fewer steps than its grid."""
+        known = any(key[1:3] == (method, self.case_of[case].task) for key in self.paper)
+        return known and 0 < self.steps(method, case)[0] < self.paper_steps(method)
 
     def paper_steps(self, method: str) -> int:
         """Return the steps that paper.toml gives a method; the paper itself names no number."""
-        content = self.paper_grid
+        content = self._paper_grid
         return content["method"].get(method, {}).get("steps", content["steps"])
 
     @cached_property
-    def paper_grid(self) -> dict[str, Any]:
-        """The content of paper.toml."""
+    def _paper_grid(self) -> dict[str, Any]:
         return tomllib.loads(shipped()["paper.toml"].read_text("utf-8"))
 
 
@@ -86,19 +85,22 @@ def title(method: str) -> str:
     return METHODS[method].title if method in METHODS else method
 
 
-def read(out: Path) -> Study:
-    """Read the study in a folder, in whatever state it is."""
-    return Study(out, read_runs(out), read_study(out)["source"], read_paper())
+def read(study: Path) -> Study:
+    """Read a study in whatever state it is: its folder, or the file it was packed into."""
+    about, runs = pack.load(study)
+    return Study(study, runs, about["source"], read_paper())
 
 
 def read_paper() -> dict[tuple[str, str, str, str], PaperValue]:
     """Return the paper's Tables 1 to 4 by (table, method, task, metric)."""
-    text = (resources.files("safecritic") / "report" / "paper.csv").read_text()
+    text = (resources.files("safecritic") / "report" / "paper.csv").read_text("utf-8")
     paper = {}
     for row in csv.DictReader(text.splitlines()):
-        spread = float(row["spread"]) if row["spread"] else float("nan")
-        key = (row["table"], row["method"], row["task"], row["metric"])
-        paper[key] = PaperValue(float(row["mean"]), spread)
+        table, metric, method = (row.pop(name) for name in ("table", "metric", "method"))
+        for task, cell in row.items():
+            mean, _, spread = cell.partition(" ± ")
+            if mean:
+                paper[table, method, task, metric] = PaperValue(float(mean), float(spread or "nan"))
     return paper
 
 

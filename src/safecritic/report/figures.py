@@ -1,57 +1,117 @@
-"""The figures of a report as data (`marks`): what is drawn, not how."""
+"""The figures of the page, made with Plotly: each panel is a plot, the page sets them side by side.
+
+Look and legend of a method come from `core.style`, margins and fonts from `TEMPLATE`.
+"""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from html import escape  # Plotly takes some HTML in its texts
+from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 
-from safecritic.evaluation import calibration, cost_map
-from safecritic.report import sections
+from safecritic.core.style import GRID, INK, MAPS, OUTLINE, SOFT, Style, method_style
+from safecritic.evaluate import calibration, cost_map
+from safecritic.report import sections, series
 from safecritic.report.data import Study, title
-from safecritic.report.marks import (
-    Bars,
-    Figure,
-    Heat,
-    Line,
-    Mark,
-    Panel,
-    Points,
-    Scale,
-    arrows,
-    outline,
-)
-from safecritic.run.curves import running_mean
-from safecritic.run.episode import over_known
 from safecritic.study.grid import limit_text
-from safecritic.study.table import Run, summarise
-from safecritic.style import LIMIT, SOFT, Style, method_style
+from safecritic.study.runs import Run
 
-GRID_POINTS = 160  # of a learning curve
-ARROWS = 16  # along a side of a map
-SIDE = 0.05  # between methods at the same limit, where two limits are 1 apart
+SYMBOLS = {"triangle": "triangle-up", "cross": "x"}
+LIMIT = {"color": INK, "width": 1.2, "dash": "dash"}
+AXIS = {"linecolor": SOFT, "ticks": "outside", "tickcolor": SOFT, "zeroline": False}
+AXIS |= {"automargin": True, "showline": True, "title": {"standoff": 6, "font": {"size": 12}}}
+TEMPLATE = {
+    "layout": {
+        "font": {"family": "system-ui, 'Segoe UI', Roboto, sans-serif", "size": 12, "color": INK},
+        "margin": {"l": 8, "r": 12, "t": 10, "b": 8},
+        "xaxis": AXIS | {"showgrid": False},
+        "yaxis": AXIS | {"gridcolor": GRID},
+        "hovermode": "closest",
+        "showlegend": False,
+    }
+}
+CURVES = {"reward": "reward per episode", "cost": "cost per episode", "success": "success, %"}
+STAGES = {"training": "", "deployment": "deployed_"}  # and how their columns begin
+
+
+@dataclass
+class Panel:
+    """A plot under a heading, with a note in small letters."""
+
+    title: str
+    plot: go.Figure
+    note: str = ""
+
+
+@dataclass
+class Figure:
+    """Panels under one title."""
+
+    name: str
+    title: str
+    caption: str
+    panels: list[Panel]
+    methods: list[str] = field(default_factory=list)  # of the legend, if one is needed
+    scales: list[tuple[str, float, float]] = field(default_factory=list)  # of maps: label, ends
+    section: str = ""
+
+    @property
+    def empty(self) -> bool:
+        return not self.panels
 
 
 def per_task(draw: Callable[[Study, str], Figure]) -> Callable[[Study], list[Figure]]:
-    """Turn a function that draws one case into one that draws every case of a study.
-
-    A case is a task, or a task at one of its limits if it has several.
-    """
+    """Turn a function that draws one case into one that draws every case of a study."""
 
     @functools.wraps(draw)
-    def draw_tasks(study: Study) -> list[Figure]:
+    def draw_cases(study: Study) -> list[Figure]:
         return [draw(study, case) for case in study.cases]
 
-    return draw_tasks
+    return draw_cases
+
+
+def trace(method: str, x: Any, y: Any, style: Style | None = None, **more: Any) -> go.Scatter:
+    """Return a line or points in the look of a method, with which the legend hides them."""
+    style = style or method_style(method)
+    look = {"color": style.colour, "symbol": SYMBOLS.get(style.marker, style.marker), "size": 8}
+    line = {"color": style.colour, "dash": style.dash, "width": style.width}
+    look |= {"line": {"color": "white", "width": 0.7}} | more.pop("marker", {})
+    own = {"name": escape(title(method)), "legendgroup": method, "line": line, "marker": look}
+    return go.Scatter(x=np.float32(x), y=np.float32(y), **(own | more))
+
+
+def bars(errors: Any) -> dict[str, Any]:
+    """Return error bars; a single run has none."""
+    return {"array": np.float32(np.nan_to_num(errors)), "thickness": 1.6, "width": 3}
+
+
+def band(method: str, curve: series.Curve) -> go.Scatter:
+    """Return the mean plus and minus a standard error, filled."""
+    low, high = curve.mean - curve.error, curve.mean + curve.error
+    ends = np.concatenate([curve.steps, curve.steps[::-1]]), np.concatenate([high, low[::-1]])
+    rgb = ",".join(map(str, bytes.fromhex(method_style(method).colour[1:])))
+    fill: Any = {"fill": "toself", "fillcolor": f"rgba({rgb},0.13)"}
+    return trace(method, *ends, mode="none", hoverinfo="skip", **fill)
+
+
+def outside_note(texts: dict[str, str], inside: np.ndarray) -> str:
+    """Return which methods are too far from all others to be in a plot, with their numbers."""
+    far = [
+        f"{title(method)} ({text})"
+        for (method, text), shown in zip(texts.items(), inside, strict=True)
+        if not shown
+    ]
+    return f"outside: {', '.join(far)}" if far else ""
 
 
 # ---------------------------------------------------------------- limits
 
 
 def limits(study: Study) -> list[Figure]:
-    """Draw reward, success and cost of the deployed policies over the limits of each task.
-
-    A task at a single limit has no such figure: there is nothing to follow.
-    """
+    """Draw cost, success and reward of the deployed policies over several limits of each task."""
     swept = {
         task: [name for name, case in study.case_of.items() if case.task == task and case.swept]
         for task in study.tasks
@@ -60,434 +120,260 @@ def limits(study: Study) -> list[Figure]:
 
 
 def _limits(study: Study, task: str, cases: list[str]) -> Figure:
-    place = np.arange(len(cases), dtype=float)
-    limit = np.array([study.limit(case) for case in cases])
-    names = {
-        "deployed_cost": "cost of the deployed policies",
-        "deployed_success": "success, %",
-        "deployed_reward": "reward",
-    }
+    place, limit = np.arange(len(cases)), [study.limit(case) for case in cases]
+    columns = {"deployed_cost": ("cost of the deployed policies", 1.0)}
+    columns |= {"deployed_success": ("success, %", 100.0), "deployed_reward": ("reward", 1.0)}
     panels = []
-    for column, label in names.items():
-        scale = 100.0 if column == "deployed_success" else 1.0
-        marks: list[Mark] = []
+    for column, (label, scale) in columns.items():
+        plot = go.Figure()
+        ends: list[float] = []
+        if column == "deployed_cost":
+            plot.add_scatter(x=place, y=limit, mode="lines", line=LIMIT, name="cost = limit")
+            ends += limit
         for at, method in enumerate(study.methods):
             summaries = [study.summary(method, case, column) for case in cases]
-            mean = scale * np.array([summary.mean for summary in summaries])
-            error = scale * np.array([summary.standard_error for summary in summaries])
+            mean = scale * np.array([x.mean for x in summaries])
             if np.isnan(mean).all():
                 continue
+            error = scale * np.array([x.standard_error for x in summaries])
+            ends += [*(mean - np.nan_to_num(error)), *(mean + np.nan_to_num(error))]
             # side by side, so that no bar hides another
-            shift = SIDE * (at - (len(study.methods) - 1) / 2)
-            marks.append(
-                Line(
-                    place + shift,
-                    mean,
-                    method_style(method),
-                    title(method),
-                    marked=True,
-                    error=np.nan_to_num(error),
-                )
-            )
-        if not marks:
+            shift = 0.05 * (at - (len(study.methods) - 1) / 2)
+            plot.add_trace(trace(method, place + shift, mean, error_y=bars(error)))
+        if not ends:
             continue
-        ticks = list(place), [limit_text(x) for x in limit]
-        panel = Panel(label, marks, xlabel="cost limit", xticks=ticks, named=False)
-        if column == "deployed_cost":
-            marks.insert(0, Line(place, limit, LIMIT, "cost = limit"))
-            panel.yroot = True
-            panel.yrange, panel.note = _cost_range(marks, limit.max())
-        else:
-            low, high = _told_apart(marks)
-            over = max(high - 101.0, 0.0) if column == "deployed_success" else 0.0
-            panel.yrange = low - over, high - over
-        panels.append(panel)
+        ticks = {"tickvals": place, "ticktext": [limit_text(x) for x in limit]}
+        plot.update_xaxes(title_text="cost limit", **ticks)
+        plot.update_yaxes(range=series.span(ends))
+        panels.append(Panel(label, plot))
     caption = (
         "Mean and standard error over seeds of the deployed policies, trained at each limit. Below "
-        "the dashed line the limit is kept. Limits are evenly spaced and costs drawn by their "
-        "square root, so that small ones can be seen; success and reward span at least a tenth of "
-        "their size, so that equal ones look equal. A method that looks at reward alone was "
-        "trained once and is the same at every limit."
+        "the dashed line the limit is kept. Success and reward span at least a tenth of their "
+        "size, so that equal ones look equal. A method without a limit was trained once."
     )
-    return Figure(f"limits-{task}", f"Reward and cost at each limit, {task}", caption, panels)
+    heading = f"Reward and cost at each limit, {task}"
+    return Figure(f"limits-{task}", heading, caption, panels, study.methods)
 
 
-def _cost_range(marks: Iterable[Mark], limit: float) -> tuple[tuple[float, float], str]:
-    """Return a range of costs that one wild method does not flatten, and what it leaves out."""
-    lines = [mark for mark in marks if isinstance(mark, Line)]
-    tops = [float(np.nanmax(line.y + (0 if line.error is None else line.error))) for line in lines]
-    top = 1.08 * min(max(tops), max(3 * limit, 3 * float(np.median(tops))))
-    hidden = [line.label for line, high in zip(lines, tops, strict=True) if high > top]
-    note = f"above the axis: {', '.join(hidden)}, up to {max(tops):.1f}" if hidden else ""
-    return (0.0, top), note
-
-
-# ---------------------------------------------------------------- training
+# ---------------------------------------------------------------- training and deployment
 
 
 @per_task
 def curves(study: Study, case: str) -> Figure:
-    """Draw reward, cost and goals over the steps: mean and standard error over seeds."""
-    names = {"reward": "reward per episode", "cost": "cost per episode"}
-    if any(np.nansum(run.episodes["success"]) > 0 for run in study.on(case)):
-        names["goals"] = "goals reached so far"
+    """Draw reward, cost and success over the steps: mean and standard error over seeds."""
+    begun = {
+        method: runs
+        for method in study.methods
+        if (runs := [r for r in study.of(method, case, False) if len(r.episodes["step"]) > 1])
+    }
     budgets = [run.job.steps for run in study.on(case)]
     wide = max(budgets) > 3 * min(budgets)
-    panels = [
-        Panel(
-            label,
-            [],
-            xlabel="environment steps" + (" (log scale)" if wide else ""),
-            level=study.limit(case) if name == "cost" else None,
-            xlog=wide,
-            ylog=wide and name == "goals",
-        )
-        for name, label in names.items()
-    ]
-    tops: list[float] = []
-    lows: list[float] = []
-    for method in study.methods:
-        runs = [r for r in study.of(method, case, done=False) if len(r.episodes["step"]) > 1]
-        if not runs:
+    panels = []
+    for column, label in CURVES.items():
+        scale = 100.0 if column == "success" else 1.0
+        known = {
+            method: curve._replace(mean=scale * curve.mean, error=scale * curve.error)
+            for method, runs in begun.items()
+            if len((curve := series.learning_curve(runs, column, wide)).mean)
+        }
+        if not known:
             continue
-        for panel, name in zip(panels, names, strict=True):
-            line = _curve(runs, name, wide)
-            line.style, line.label = method_style(method), title(method)
-            panel.marks.append(line)
-            if name == "cost":
-                tops.append(float(line.y[2 * len(line.y) // 3 :].max()))
-            if name == "reward":
-                lows.append(float(line.y[len(line.y) // 5 :].min()))
-    if tops:
-        # warm-up is costly for all: the axes are for what comes after it
-        panels[1].yrange = (0.0, max(1.2 * max(tops), 6 * study.limit(case)))
-        highs = [float(np.nanmax(mark.y)) for mark in panels[0].marks if isinstance(mark, Line)]
-        room = 0.08 * (max(highs) - min(lows) + 1e-6)
-        panels[0].yrange = (min(lows) - room, max(highs) + room)
-        for panel in panels[:2]:
-            panel.note = _clipped(panel)
-    unfinished = any(not run.done for run in study.on(case))
+        plot = go.Figure([band(method, curve) for method, curve in known.items()])
+        for method, curve in known.items():
+            plot.add_trace(trace(method, curve.steps, curve.mean, mode="lines"))
+        drawn, limit = list(known.values()), study.limit(case) if column == "cost" else None
+        shown = (-4.0, 104.0) if column == "success" else series.after_warm_up(drawn, limit)
+        if limit is not None:
+            plot.add_hline(y=limit, line=LIMIT, layer="below")
+        along = {"type": "log", "dtick": 1} if wide else {}
+        plot.update_xaxes(title_text="environment steps" + " (log scale)" * wide, **along)
+        plot.update_yaxes(range=shown)
+        panels.append(Panel(label, plot, series.cut_text(drawn, shown)))
     caption = (
-        "Running means over the episodes of a run (over a tenth of them, at least 5 and at most "
-        "100), then mean and standard error over seeds. Dashed: the cost limit. The axes are for "
-        "what comes after the warm-up; what they cut off is written above them."
+        "Running means over a tenth of a run's episodes (5 to 100), then mean and standard error "
+        "over seeds. Dashed: the cost limit. The axes are for what comes after the warm-up."
     )
-    if unfinished:
+    if any(not run.done for run in study.on(case)):
         caption += " Unfinished runs are drawn as far as they have come."
-    return Figure(f"curves-{case}", f"Learning curves on {case}", caption, panels)
+    return Figure(f"curves-{case}", f"Learning curves on {case}", caption, panels, list(begun))
 
 
-def _clipped(panel: Panel) -> str:
-    """Return what lies outside a panel's range, in words."""
-    assert panel.yrange is not None
-    low, high = panel.yrange
-    lines = [mark for mark in panel.marks if isinstance(mark, Line)]
-    parts = []
-    for word, least in (("down to", True), ("up to", False)):
-        outside = [line.y < low if least else line.y > high for line in lines]
-        cut = [(line, where) for line, where in zip(lines, outside, strict=True) if where.any()]
-        if not cut:
-            continue
-        last = max(float(line.x[where].max()) for line, where in cut)
-        values = [line.y[where].min() if least else line.y[where].max() for line, where in cut]
-        value = min(values) if least else max(values)
-        parts.append(f"{word} {value:.3g} until step {last:,.0f}")
-    return f"cut off: {', '.join(parts)}" if parts else ""
-
-
-def _curve(runs: Sequence[Run], name: str, log: bool) -> Line:
-    first = max(float(run.episodes["step"][0]) for run in runs)
-    last = max(float(run.episodes["step"][-1]) for run in runs)
-    space = np.geomspace if log else np.linspace
-    x = space(max(first, 1.0), max(last, first + 1), GRID_POINTS)
-    rows = []
-    for run in runs:
-        steps = run.episodes["step"]
-        if name == "goals":
-            values = np.cumsum(np.nan_to_num(run.episodes["success"]))
-            if log:
-                values = np.where(values > 0, values, np.nan)  # none has no place on such an axis
-        else:
-            window = int(np.clip(len(steps) // 10, 5, 100))
-            values = running_mean(run.episodes[name], window)
-        row = np.interp(x, steps, values)
-        if not run.done:  # a finished one has its last value until the others end
-            row[x > steps[-1]] = np.nan
-        rows.append(row)
-    values = np.array(rows)
-    number = (~np.isnan(values)).sum(axis=0)
-    keep = number > 0
-    values, number, x = values[:, keep], number[keep], x[keep]
-    mean = np.nansum(values, axis=0) / number
-    squares = np.nansum((values - mean) ** 2, axis=0)
-    spread = np.sqrt(squares / np.maximum(number - 1, 1) / number)
-    return Line(x, mean, low=mean - spread, high=mean + spread)
-
-
-def pareto(study: Study) -> list[Figure]:
-    """Draw mean cost and reward of training, with whiskers of a standard error over seeds."""
-    caption = "Means over all training episodes, the paper's measure."
-    return [_pareto(study, "pareto", "training", "", caption)]
-
-
-def deployed_pareto(study: Study) -> list[Figure]:
-    """Draw the same for the deployed policies."""
-    caption = "The trained policies without exploration noise."
-    return [_pareto(study, "pareto-deployed", "deployment", "deployed_", caption)]
-
-
-def _told_apart(marks: Iterable[Mark]) -> tuple[float, float]:
-    """Return a range for marks with their errors and some room, a tenth of their size or more."""
-    ends = np.concatenate([mark.y + sign * mark.error for mark in marks for sign in (-1, 1)
-                           if isinstance(mark, Line | Points)
-                           and mark.error is not None])  # fmt: skip
-    low, high = float(np.nanmin(ends)), float(np.nanmax(ends))
-    width = max(1.12 * (high - low), 0.1 * max(abs(low), abs(high)), 1e-6)
-    middle = (low + high) / 2
-    return middle - width / 2, middle + width / 2
-
-
-def _pareto(study: Study, name: str, stage: str, prefix: str, caption: str) -> Figure:
+def pareto(study: Study, stage: str = "training") -> list[Figure]:
+    """Draw mean cost and reward, with a standard error over seeds in both directions."""
     panels = []
     for case in study.cases:
-        marks: list[Mark] = []
+        known = {}
         for method in study.methods:
-            cost = study.summary(method, case, f"{prefix}cost")
-            reward = study.summary(method, case, f"{prefix}reward")
-            if not cost.n or not reward.n:
-                continue  # no run is finished, or no episode ended
-            errors = [np.nan_to_num(np.array([x.standard_error])) for x in (cost, reward)]
-            marks.append(
-                Points(
-                    np.array([cost.mean]),
-                    np.array([reward.mean]),
-                    method_style(method),
-                    title(method),
-                    size=8.0,
-                    across=errors[0],
-                    error=errors[1],
-                )
-            )
-        limit = study.limit(case)
-        points = [mark for mark in marks if isinstance(mark, Points)]
-        lefts = [float((mark.x - mark.across).min()) for mark in points if mark.across is not None]
-        rights = [float((mark.x + mark.across).max()) for mark in points if mark.across is not None]
-        left, right = min([limit, *lefts]), max([limit, *rights])
-        room = 0.06 * (right - left + 1e-6)
-        panels.append(
-            Panel(
-                case,
-                marks,
-                xlabel="cost per episode",
-                ylabel="reward per episode",
-                upright=limit,
-                xrange=(left - room, right + room),
-                yrange=_told_apart(points) if points else None,
-            )
-        )
-    caption += (
-        " Whiskers: one standard error over seeds, in both directions. Left of the dashed line the "
-        "limit is kept; higher is better. Rewards span at least a tenth of their size, so that "
-        "equal ones look equal."
+            names = [f"{STAGES[stage]}{column}" for column in ("cost", "reward")]
+            cost, reward = (study.summary(method, case, name) for name in names)
+            if cost.n and reward.n:
+                known[method] = cost, reward
+        if not known:
+            continue
+        means = np.array([[part.mean for part in pair] for pair in known.values()])
+        inside = series.near(means[:, 0]) & series.near(means[:, 1])
+        ends: list[list[float]] = [[study.limit(case)], []]
+        plot, texts = go.Figure(), {}
+        for (method, (cost, reward)), shown in zip(known.items(), inside, strict=True):
+            errors = np.nan_to_num([cost.standard_error, reward.standard_error])
+            if shown:
+                for along, mean, error in zip(ends, (cost.mean, reward.mean), errors, strict=True):
+                    along += [mean - error, mean + error]
+            more: Any = {"error_x": bars(errors[:1]), "error_y": bars(errors[1:])}
+            plot.add_trace(trace(method, [cost.mean], [reward.mean], mode="markers", **more))
+            texts[method] = f"cost {cost.mean:.3g}, reward {reward.mean:.3g}"
+        plot.add_vline(x=study.limit(case), line=LIMIT, layer="below")
+        plot.update_xaxes(title_text="cost per episode", range=series.span(ends[0]))
+        plot.update_yaxes(title_text="reward per episode", range=series.span(ends[1]))
+        panels.append(Panel(case, plot, outside_note(texts, inside)))
+    about = {
+        "training": "Means over all training episodes, the warm-up included.",
+        "deployment": "The trained policies without exploration noise.",
+    }
+    caption = (
+        f"{about[stage]} Whiskers: one standard error over seeds. Left of the dashed line the "
+        "limit is kept. Rewards span at least a tenth of their size, so that equal ones look "
+        "equal; a method far from all others is named above the plot."
     )
-    columns = min(3, max(len(panels), 1))
-    return Figure(name, f"Reward against cost in {stage}", caption, panels, columns)
-
-
-# ---------------------------------------------------------------- deployment
+    return [
+        Figure(f"pareto-{stage}", f"Reward against cost in {stage}", caption, panels, study.methods)
+    ]
 
 
 @per_task
 def deployment(study: Study, case: str) -> Figure:
     """Draw every deployment episode, and the mean and standard error over seeds."""
-    names = {
-        "reward": "reward",
-        "cost": "cost",
-        "hazard_distance_mean": "distance to the nearest hazard, m",
-    }
     methods = [method for method in study.methods if study.of(method, case)]
-    panels = []
-    for name, label in names.items():
-        marks: list[Mark] = []
-        for place, method in enumerate(methods):
-            runs = study.of(method, case)
-            rows = [
-                (run, row) for run in runs for row in run.deployment if row.get(name) is not None
-            ]
-            if not rows:
-                continue
-            values = np.array([row[name] for _, row in rows], np.float64)
-            shift = np.random.default_rng(0).uniform(-0.28, 0.28, len(values))
-            hover = [f"seed {run.job.seed}, episode {row['episode']}" for run, row in rows]
-            style = method_style(method)
-            marks.append(Points(place + shift, values, style, "", 3.5, 0.35, names=hover))
-            means = np.array(
-                [_mean(row.get(name) for row in run.deployment) for run in runs], np.float64
-            )
-            summary = summarise(means)
-            bar = np.nan_to_num(np.array([summary.standard_error]))
-            centre = np.array([float(place)]), np.array([summary.mean])
-            marks.append(Points(*centre, style, title(method), 8.0, error=bar))
-        if not marks:
-            continue
-        ticks = list(range(len(methods))), [title(method) for method in methods]
-        panel = Panel(label, marks, xticks=ticks)
-        if name == "cost":
-            panel.level = study.limit(case)
-            _cut(panel)
-        panels.append(panel)
+    labels = {"reward": "reward", "cost": "cost"}
+    labels |= {"hazard_distance_mean": "distance to the nearest hazard, m"}
+    made = [_episodes(study, case, methods, name, label) for name, label in labels.items()]
+    panels = [panel for panel in made if panel is not None]
     caption = (
         "Small points: episodes of the trained policies (no exploration noise, screen on). Large "
         "points: mean and standard error over seeds. Dashed: the cost limit."
     )
-    name = f"deployment-{case}"
-    return Figure(name, f"Deployment on {case}", caption, panels, max(len(panels), 1))
+    return Figure(f"deployment-{case}", f"Deployment on {case}", caption, panels)
 
 
-def _mean(values: Iterable[float | None]) -> float:
-    """Return the mean of the values that are known."""
-    return over_known(np.mean, np.array(list(values), np.float64))
-
-
-def _cut(panel: Panel) -> None:
-    """Cut the axis so that a few wild episodes do not flatten the rest; note how many are cut."""
-    points = [mark for mark in panel.marks if isinstance(mark, Points)]
-    values = np.concatenate([mark.y for mark in points])
-    means = [mark.y[0] + mark.error[0] for mark in points if mark.error is not None]
-    top = max(1.15 * float(np.quantile(values, 0.97)), 1.15 * max(means), 2.0 * (panel.level or 0))
-    panel.yrange = (-0.03 * top, top)
-    hidden = int((values > top).sum())
-    if hidden:
-        panel.note = f"{hidden} episode{'s' * (hidden > 1)} above, up to {values.max():.0f}"
+def _episodes(study: Study, case: str, methods: list[str], name: str, label: str) -> Panel | None:
+    plot, rng = go.Figure(), np.random.default_rng(0)
+    values: dict[str, np.ndarray] = {}
+    means: dict[str, tuple[float, float]] = {}
+    for place, method in enumerate(methods):
+        rows = [
+            (run.job.seed, at, row[name])
+            for run in study.of(method, case)
+            for at, row in enumerate(run.deployment)
+            if row.get(name) is not None
+        ]
+        if not rows:
+            continue
+        seeds, episodes, y = np.array(rows, np.float64).T
+        summary = study.summary(method, case, f"deployed_{name}")
+        values[method], means[method] = y, (summary.mean, np.nan_to_num(summary.standard_error))
+        x = place + rng.uniform(-0.28, 0.28, len(y))
+        small = {"size": 4, "opacity": 0.35, "line": {"width": 0}}
+        hover = "seed %{customdata[0]}, episode %{customdata[1]}: %{y:.2f}<extra></extra>"
+        told: Any = {"customdata": np.array([seeds, episodes], np.int16).T, "hovertemplate": hover}
+        plot.add_trace(trace(method, x, y, mode="markers", marker=small, **told))
+        more: Any = {"error_y": bars([means[method][1]]), "mode": "markers", "marker": {"size": 11}}
+        plot.add_trace(trace(method, [place], [summary.mean], **more))
+    if not values:
+        return None
+    inside = series.near(np.array([mean for mean, _ in means.values()]))
+    ends = [study.limit(case), 0.0] if name == "cost" else []
+    for method, shown in zip(values, inside, strict=True):
+        mean, error = means[method]
+        if shown:
+            ends += [*np.quantile(values[method], [0.03, 0.97]), mean - error, mean + error]
+    low, high = series.span(ends)
+    note = outside_note({m: f"mean {mean:.3g}" for m, (mean, _) in means.items()}, inside)
+    every = np.concatenate(list(values.values()))
+    hidden = int(((every < low) | (every > high)).sum())
+    if hidden and not note:
+        note = f"{hidden} episode{'s' * (hidden > 1)} outside, all are "
+        note += f"from {every.min():.3g} to {every.max():.3g}"
+    ticks = {"tickvals": list(range(len(methods))), "range": (-0.5, len(methods) - 0.5)}
+    plot.update_xaxes(ticktext=[escape(title(method)) for method in methods], **ticks)
+    plot.update_yaxes(range=(low, high))
+    if name == "cost":
+        plot.add_hline(y=study.limit(case), line=LIMIT, layer="below")
+    return Panel(label, plot, note)
 
 
 # ---------------------------------------------------------------- cost maps
 
 
-def _mapped(study: Study, case: str) -> list[Run]:
-    """Return a run for each method that has maps, with the lowest seed they share."""
-    by_method = [
-        {run.job.seed: run for run in study.of(method, case) if "map/predicted" in run.arrays}
-        for method in study.methods
-    ]
-    by_method = [runs for runs in by_method if runs]
-    if not by_method:
-        return []
-    shared = set.intersection(*(set(runs) for runs in by_method))
-    return [runs[min(shared or runs)] for runs in by_method]
-
-
-def _scale(label: str, maps: Sequence[np.ndarray]) -> Scale:
-    """Return the one scale of several maps: from 0, or below, to the top of all but a hundredth."""
-    values = np.concatenate([np.ravel(one) for one in maps])
-    low, high = min(0.0, float(values.min())), float(np.quantile(values, 0.99))
-    return Scale(label, low, max(high, low + 1e-6))
-
-
-def _map_panel(
-    name: str, values: np.ndarray, run: Run, scale: Scale, errors: str = "", slopes: bool = True
-) -> Panel:
-    """Return a map with the outlines of what costs; with `slopes`, arrows that point uphill."""
-    extent = run.measures["cost_map"]["extent"]
-    size = values.shape[0]
-    cell = 2 * extent / size
-    along_x, along_y = cost_map.gradient(values, cell)
-    # mean gradient of blocks of cells, uphill
-    number = min(ARROWS, size)
-    edges = np.linspace(0, size, number + 1).astype(int)
-    middle = (edges[:-1] + edges[1:]) / 2 * cell - extent
-    u, v = (_blocks(part, edges) for part in (along_x, along_y))
-    y, x = np.meshgrid(middle, middle, indexing="ij")
-    length = np.hypot(u, v)
-    longest = length.max()
-    marks: list[Mark] = [Heat(values, extent, scale)]
-    if slopes and longest > 0:
-        # the root, so that gentle slopes are seen too
-        lengths = 0.9 * (2 * extent / number) * np.sqrt(length / longest)
-        keep = (length > 0.02 * longest).ravel()
-        factor = lengths / np.maximum(length, 1e-12)
-        parts = [part.ravel()[keep] for part in (x, y, u * factor, v * factor)]
-        marks.append(arrows(*parts))
-    marks.append(outline(run.arrays["map/instant"][0] > 0, extent))
-    note = f"from {values.min():.2f} to {values.max():.2f}" + (f"\n{errors}" if errors else "")
-    return Panel(
-        name,
-        marks,
-        xlabel="x, m",
-        ylabel="y, m",
-        xrange=(-extent, extent),
-        yrange=(-extent, extent),
-        square=True,
-        note=note,
-    )
-
-
-def _blocks(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    sums = np.add.reduceat(np.add.reduceat(values, edges[:-1], axis=0), edges[:-1], axis=1)
-    counts = np.diff(edges)
-    return sums / np.outer(counts, counts)
-
-
 def cost_maps(study: Study) -> list[Figure]:
-    """Draw the maps of every task: both kinds of truth side by side."""
+    """Draw the maps of every task: both kinds of truth."""
     return [draw(study, case) for case in study.cases for draw in (instant_maps, rolled_maps)]
+
+
+def _map(heading: str, values: np.ndarray, run: Run, scale: tuple, note: str = "") -> Panel:
+    """Return a map with the outlines of what costs."""
+    extent, costs = run.measures["cost_map"]["extent"], run.arrays["map/instant"][0] > 0
+
+    def grid(cells: np.ndarray) -> dict[str, Any]:
+        wide = 2 * extent / len(cells)
+        start = wide / 2 - extent
+        return {"z": np.float32(cells), "x0": start, "y0": start, "dx": wide, "dy": wide}
+
+    _, low, high = scale
+    look: dict[str, Any] = {"colorscale": MAPS, "zmin": low, "zmax": high, "showscale": False}
+    look["hovertemplate"] = "%{z:.2f} at (%{x:.2f}, %{y:.2f})<extra></extra>"
+    plot = go.Figure(go.Heatmap(**grid(values), **look))
+    border = {"start": 0.5, "end": 0.5, "size": 1, "coloring": "none"}
+    line = {"color": OUTLINE, "width": 1.3, "smoothing": 0}
+    plot.add_contour(**grid(costs), contours=border, line=line, hoverinfo="skip", showscale=False)
+    ends = {"range": (-extent, extent), "constrain": "domain", "showgrid": False, "nticks": 5}
+    plot.update_xaxes(**ends)
+    plot.update_yaxes(scaleanchor="x", **ends)
+    return Panel(heading, plot, f"from {values.min():.2f} to {values.max():.2f}{note}")
 
 
 def instant_maps(study: Study, case: str) -> Figure:
     """Draw the truth and the map of every safety critic in the first scene."""
-    runs = _mapped(study, case)
-    panels = []
-    if runs:
-        extent = runs[0].measures["cost_map"]["extent"]
+    panels, scales = [], []
+    if runs := series.mapped_runs(study, case):
         truth = runs[0].arrays["map/instant"][0]
-        own = _scale("cost of a step", [truth])
-        panels.append(_map_panel("truth: standing there", truth, runs[0], own, slopes=False))
         predictions = [run.arrays["map/predicted"][0] for run in runs]
-        scale = _scale("Q_C, discounted cost", predictions)
+        scales = [("cost of a step (truth)", *series.colour_range([truth]))]
+        scales.append(("Q_C, discounted cost", *series.colour_range(predictions)))
+        panels.append(_map("truth: standing there", truth, runs[0], scales[0]))
         for run, prediction in zip(runs, predictions, strict=True):
-            errors = cost_map.errors(prediction, truth, truth > 0, 2 * extent / len(truth))
-            note = (
-                f"gradient {errors.gradient_mse:.2f}, contrast {errors.contrast_error:.2f}, "
-                f"entropy {errors.entropy_error:.2f}"
-            )
-            name = f"{title(run.method)}, seed {run.job.seed}"
-            panels.append(_map_panel(name, prediction, run, scale, note))
+            cell = 2 * run.measures["cost_map"]["extent"] / len(truth)
+            errors = cost_map.errors(prediction, truth, truth > 0, cell)
+            note = f"; errors: gradient {errors.gradient_mse:.2f}, "
+            note += f"contrast {errors.contrast_error:.2f}, entropy {errors.entropy_error:.2f}"
+            heading = f"{title(run.method)}, seed {run.job.seed}"
+            panels.append(_map(heading, prediction, run, scales[1], note))
     caption = (
-        "Q_C in one scene, with the car at rest in each cell, averaged over four headings; all "
-        "safety critics on one scale, whose top hundredth of the cells is cut off. Outlined: where "
-        "standing costs something. Arrows point uphill; their length is the square root of the "
-        "slope. The numbers are a map's range and its errors against the truth in this scene, for "
-        "which both are scaled to [0, 1]."
+        "Q_C in one scene, the robot at rest in each cell, averaged over four headings, all on one "
+        "scale, whose top hundredth is cut off. Outlined: where standing costs something. The "
+        "numbers are a map's range and its errors in this scene. Coordinates in metres."
     )
-    name = f"cost-maps-{case}"
-    # the truth and five critics in one row: a second would begin below the truth's own colours
-    return Figure(name, f"Cost maps on {case}", caption, panels, min(max(len(panels), 1), 6))
+    name, heading = f"cost-maps-{case}", f"Cost maps on {case}"
+    return Figure(name, heading, caption, panels, scales=scales)
 
 
 def rolled_maps(study: Study, case: str) -> Figure:
     """Draw what followed when each method's policy was started in each cell, and its Q_C."""
-    runs = _mapped(study, case)
-    parts = {"rolled_truth": "realised cost", "rolled_predicted": "Q_C"}
-    maps = [run.arrays[f"map/{part}"][0] for part in parts for run in runs]
-    scale = _scale("discounted cost", maps) if maps else None
-    panels = []
-    for part, name in parts.items():
-        for run in runs:
-            assert scale is not None
-            values = run.arrays[f"map/{part}"][0]
-            heading = f"{title(run.method)}: {name}"
-            panels.append(_map_panel(heading, values, run, scale, slopes=False))
+    panels, scales = [], []
+    if runs := series.mapped_runs(study, case):
+        maps = [
+            (run, name, run.arrays[f"map/rolled_{part}"][0])
+            for run in runs
+            for part, name in (("truth", "realised"), ("predicted", "Q_C"))
+        ]
+        scales = [("discounted cost", *series.colour_range([values for *_, values in maps]))]
+        for run, name, values in maps:
+            panels.append(_map(f"{title(run.method)}: {name}", values, run, scales[0]))
     caption = (
-        "The same scene, with the car starting at rest and facing right: the discounted cost that "
-        "followed when the deployed policy was started in each cell, and Q_C of the policy's "
-        "action there. All maps are on one scale, of which the top hundredth of the cells is cut "
-        "off; their ranges are above them."
+        "The same scene, the robot starting at rest and facing right: the discounted cost that "
+        "followed when the deployed policy was started in each cell, and Q_C of its action there."
     )
-    name = f"cost-maps-discounted-{case}"
     heading = f"Cost maps on {case} against the realised cost"
-    # a column for each method; a single one has its two maps side by side
-    columns = len(runs) if len(runs) > 1 else 2
-    return Figure(name, heading, caption, panels, columns)
+    return Figure(f"cost-maps-discounted-{case}", heading, caption, panels, scales=scales)
 
 
 # ---------------------------------------------------------------- uncertainty
@@ -496,114 +382,35 @@ def rolled_maps(study: Study, case: str) -> Figure:
 @per_task
 def calibration_curves(study: Study, case: str) -> Figure:
     """Draw reliability and risk-coverage of the influence, the steps of all seeds together."""
-    reliable: list[Mark] = []
-    risky: list[Mark] = []
+    reliable, risky = go.Figure(), go.Figure()
+    methods = []
     for method in study.methods:
-        arrays = [run.arrays for run in study.of(method, case) if "steps/influence" in run.arrays]
-        if not arrays:
+        u, error = series.influence_and_error(study, method, case)
+        if not len(u):
             continue
-        u = np.concatenate([one["steps/influence"] for one in arrays])
-        error = np.concatenate(
-            [np.abs(one["steps/q_cost"] - one["steps/realised"]) for one in arrays]
-        )
-        style, label = method_style(method), title(method)
+        methods.append(method)
         groups = calibration.reliability(u, error)
-        reliable.append(Line(groups.influence, groups.error, style, label, marked=True))
+        reliable.add_trace(trace(method, groups.influence, groups.error))
         curve = calibration.risk_coverage(u, error)
         keep = np.unique(np.linspace(max(len(u) // 50, 1), len(u), 200).astype(int)) - 1
-        risky.append(Line(curve.coverage[keep], curve.risk[keep], style, label))
         best = np.cumsum(np.sort(error)) / np.arange(1, len(error) + 1)
-        thin = Style(style.colour, "dot", width=1.0)
-        risky.append(Line(curve.coverage[keep], best[keep], thin))
-        flat = np.full(2, curve.random)
-        risky.append(Line(np.array([0.0, 1.0]), flat, Style(SOFT, "dot", width=0.8)))
-    panels = [
-        Panel("reliability", reliable, "mean u of a tenth of the steps", "mean error"),
-        Panel("risk against coverage", risky, "share of the steps, lowest u first", "mean error"),
-    ]
+        thin = method_style(method)._replace(dash="dot", width=1.0)
+        for values, style in ((curve.risk, None), (best, thin)):
+            line = trace(method, curve.coverage[keep], values[keep], style, mode="lines")
+            risky.add_trace(line)
+        risky.add_hline(y=curve.random, line={"color": thin.colour, "width": 0.8, "dash": "dot"})
+    reliable.update_xaxes(title_text="mean u of a tenth of the steps")
+    risky.update_xaxes(title_text="share of the steps, lowest u first")
+    for plot in (reliable, risky):
+        plot.update_yaxes(title_text="mean error", rangemode="tozero")
+    panels = [Panel("reliability", reliable), Panel("risk against coverage", risky)]
     caption = (
-        "The error is |Q_C - realised discounted cost| at the steps of the deployment episodes of "
-        "all seeds. Left: a rising line means that steps with a higher u have larger errors. "
-        "Right: mean error of the steps with the lowest u; dotted are the best order, by the error "
-        "itself (curve), and a random order (level)."
+        "The error is |Q_C - realised discounted cost| at the deployed steps of all seeds. Rising "
+        "lines mean larger errors at a higher u. Risk: mean error of the steps with the lowest u; "
+        "dotted are the best order, by the error itself (curve), and a random one (level)."
     )
-    name = f"calibration-{case}"
-    return Figure(name, f"Is the influence u high where Q_C is wrong? {case}", caption, panels, 2)
-
-
-@per_task
-def theorem(study: Study, case: str) -> Figure:
-    """Draw both sides of Theorem 1 over m, and how often the bound says something."""
-    sides: list[Mark] = []
-    holds: list[Mark] = []
-    says: list[Mark] = []
-    ticks: list[int] = []
-    for method in study.methods:
-        runs = study.measured(method, case, "theorem")
-        if not runs:
-            continue
-        style, label = method_style(method), title(method)
-        ticks = [check["m"] for check in runs[0]]
-        m = np.array(ticks, np.float64)
-
-        def mean(name: str, runs: list = runs) -> np.ndarray:
-            values = np.array([[check[name] for check in checks] for checks in runs], np.float64)
-            return values.mean(axis=0)
-
-        sides.append(Line(m, mean("left"), style._replace(dash="solid"), label, marked=True))
-        sides.append(Line(m, mean("right"), Style(style.colour, "dot", width=1.2)))
-        holds.append(Line(m, 100 * mean("maxima_hold"), style, label, marked=True))
-        says.append(Line(m, 100 * mean("says_something"), style, label, marked=True))
-    panels = [
-        Panel("left side (solid), right side (dotted)", sides),
-        Panel("% of states with a bound above 0", says, yrange=(-4, 104)),
-        Panel("% where the step on maxima holds", holds, yrange=(-4, 104)),
-    ]
-    for panel in panels:
-        panel.xlabel, panel.xlog = "alternatives m", True
-        panel.xticks, panel.named = (ticks, [str(m) for m in ticks]), False
-    caption = (
-        "Left side: how much larger the paper's form of the penalty is with m uniform alternatives "
-        "than with m actions of the policy, mean over states. Right side: the theorem's bound, "
-        "from which log m is subtracted. Right panel: the step of the proof before that."
-    )
-    name = f"theorem-{case}"
-    return Figure(name, f"Theorem 1 on trained critics, {case}", caption, panels, 3)
-
-
-# ---------------------------------------------------------------- time
-
-
-def resources(study: Study) -> list[Figure]:
-    """Draw the time and the memory that a run of each method took on each task."""
-    panels = []
-    for case in study.cases:
-        methods = [method for method in study.methods if study.of(method, case)]
-        if not methods:
-            continue
-        ticks = list(range(len(methods))), [title(method) for method in methods]
-        styles = [method_style(method) for method in methods]
-        place = np.arange(len(methods), dtype=float)
-        cells = {
-            "minutes for a run": lambda run: run.seconds / 60,
-            "memory, MiB": lambda run: run.memory / 2**20,
-        }
-        for label, of in cells.items():
-            summaries = [
-                summarise(np.array([of(run) for run in study.of(method, case)]))
-                for method in methods
-            ]
-            height = np.array([summary.mean for summary in summaries])
-            error = np.array([summary.standard_error for summary in summaries])
-            if np.isnan(height).all():
-                continue
-            bars: list[Mark] = [Bars(place, height, styles, np.nan_to_num(error))]
-            panels.append(Panel(f"{case}: {label}", bars, xticks=ticks))
-    caption = (
-        "Means and standard errors over seeds, one core for each run. Methods may differ in their "
-        "number of steps: see the table."
-    )
-    return [Figure("resources", "Time and memory of a run", caption, panels, 2)]
+    heading = f"Is the influence u high where Q_C is wrong? {case}"
+    return Figure(f"calibration-{case}", heading, caption, panels if methods else [], methods)
 
 
 # ---------------------------------------------------------------- the sections
@@ -613,10 +420,9 @@ Function = Callable[[Study], Iterable[Figure]]
 FIGURES: dict[str, list[Function]] = {
     "Limits": [limits],
     "Training": [curves, pareto],
-    "Deployment": [deployed_pareto, deployment],
+    "Deployment": [functools.partial(pareto, stage="deployment"), deployment],
     "Cost maps": [cost_maps],
-    "Uncertainty": [calibration_curves, theorem],
-    "Time and memory": [resources],
+    "Uncertainty": [calibration_curves],
 }
 
 

@@ -1,103 +1,79 @@
-"""The page: one HTML file that holds everything, Plotly too, and needs no network."""
+"""The page: one HTML file (page.html) that holds everything, Plotly too, and needs no network."""
 
 import base64
 import hashlib
-import html
-import json
 import re
 from datetime import UTC, datetime
-from importlib import resources
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+
+import jinja2
 
 from safecritic import __version__
-from safecritic.evaluation.statistics import can_be_told_apart
-from safecritic.files import write_text
-from safecritic.report.data import Study, listed, title
-from safecritic.report.interactive import plotly, widest
-from safecritic.report.marks import Figure
-from safecritic.report.sections import INTRODUCTIONS, Item
+from safecritic.core.files import write_text
+from safecritic.core.statistics import can_be_told_apart
+from safecritic.core.style import method_style
+from safecritic.report.data import Study, listed, steps_text, title
+from safecritic.report.figures import TEMPLATE, Figure
+from safecritic.report.sections import INTRODUCTIONS
 from safecritic.report.table import TEXTS, WORDS, Table
-from safecritic.report.tables import DIFFERS
 from safecritic.report.verdict import verdicts
 from safecritic.study.table import in_order
 
-LEGEND = (
-    "A method keeps the limit if the mean cost of its deployed policies is at most the limit, on "
-    "average over seeds and in more than half of them. Two methods are told apart by a permutation "
-    "test over seeds (5%). The verdict takes the method of least cost among those that do as well "
-    "as the best, first in success, then in reward: at most a hundredth lower, or not told apart "
-    "from it. In the tables, <b>bold</b> is the best of the methods that keep the limit, and those "
-    "of them that cannot be told apart from it; <b>within limit</b> counts seeds, and one that "
-    "diverged is not within it. Numbers are means ± standard errors over n seeds, followed by the "
-    "interquartile mean (IQM) "
-    f"with its 95% bootstrap interval. <b>{DIFFERS}</b> marks where our mean ± standard error and "
-    "the paper's do not overlap (in its deployment table ± is a standard deviation over ten "
-    "episodes, and is divided by the root of ten first)."
-)
-HINT = "Click a method in a legend to hide it, double-click it to show it alone."
-FIXED = ("method", "against", "setting")  # columns that stay in sight when a table is scrolled
-PAPER = (
-    "The paper: Bethell, Gerasimou, Calinescu, Imrie, “Safe But Not Sorry: Reducing "
-    "Over-Conservatism in Safety Critics via Uncertainty-Aware Modulation”, AAMAS 2026, "
-    "arXiv 2510.18478."
-)
+FIXED = ("method", "setting")  # columns that stay in sight when a table is scrolled
 
 
 def write(
     study: Study, tables: list[Table], figures: list[Figure], path: Path, files: bool = True
 ) -> None:
     """Write the page; with `files`, it links to those beside it and to the folders of runs."""
-    drawn = {_id(figure): plotly(figure) for figure in figures}
-    # no sign in it may end the script or open another
-    data = json.dumps(drawn, separators=(",", ":"), allow_nan=False)
-    data = data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-    script = plotly_script()
-    own = f"\n{_own('page.js')}"
-    items: list[Item] = [*tables, *figures]
-    names = in_order((item.section for item in items), INTRODUCTIONS)
-    links = "".join(
-        f'<a href="#{_slug(name)}">{html.escape(name)}</a>' for name in ("Verdict", *names)
+    # everything is escaped but what is marked safe, which is our own
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    env = jinja2.Environment(autoescape=True, loader=loader, trim_blocks=True, lstrip_blocks=True)
+    env.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    css, script = (loader.get_source(env, f"page.{kind}")[0] for kind in ("css", "js"))
+    plotly = plotly_script()
+    sections = [table.section for table in tables] + [figure.section for figure in figures]
+    plots = {
+        plot_id(figure, at): _plot(panel.plot)
+        for figure in figures
+        for at, panel in enumerate(figure.panels)
+    }
+    out = study.out.resolve()
+    done = sum(run.done for run in study.runs)
+    helpers = (slug, plot_id, kinds, begins_group, method_style, title)
+    text = env.get_template("page.html").render(
+        {helper.__name__: helper for helper in helpers},
+        name=out.stem if out.is_file() else out.name,
+        policy=_policy(plotly, script),
+        css=css,
+        plotly=plotly,
+        script=script,
+        data={"template": TEMPLATE, "plots": plots},
+        sections=in_order(sections, INTRODUCTIONS),
+        introductions=INTRODUCTIONS,
+        tables=tables,
+        figures=figures,
+        files=files,
+        verdicts=verdicts(study),
+        warnings=_warnings(study, done),
+        about=_about(study, done),
+        of_the_paper=study.of_the_paper,
     )
-    hint = 'placeholder="find a run: usc seed3" aria-label="find a run"'
-    search = f'<input id="search" type="search" {hint}>'
-    body = "\n".join(_section(name, tables, figures, drawn, files) for name in names)
-    content = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(script, own)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{html.escape(study.out.resolve().name)}: safecritic report</title>
-<link rel="icon" href="data:,">
-<style>
-{_own("page.css")}</style>
-</head>
-<body>
-<header>
-{_head(study)}
-</header>
-<nav><div>{links}{search}<span id="search-count" class="about"></span></div></nav>
-<main>
-{_verdicts(study)}
-{body}
-</main>
-<footer><p class="about">{PAPER}</p></footer>
-<script type="application/json" id="figures">{data}</script>
-<script>{script}</script>
-<script>{own}</script>
-</body>
-</html>
-"""
-    write_text(path, content)
+    write_text(path, text)
 
 
 def plotly_script() -> str:
-    """Return Plotly's own script."""
-    import plotly as package
+    from plotly.offline import get_plotlyjs
 
-    return (Path(package.__file__).parent / "package_data" / "plotly.min.js").read_text("utf-8")
+    return get_plotlyjs()
+
+
+def _plot(plot: Any) -> dict[str, Any]:
+    """Return what Plotly's script takes, without the template that is the same for all."""
+    made = plot.to_dict()
+    made["layout"].pop("template", None)
+    return made
 
 
 def _policy(*scripts: str) -> str:
@@ -112,28 +88,29 @@ def _policy(*scripts: str) -> str:
     )
 
 
-def _own(name: str) -> str:
-    return (resources.files("safecritic") / "report" / name).read_text("utf-8")
+def _warnings(study: Study, done: int) -> list[str]:
+    """Return what to be careful about."""
+    warnings, failed = [_few(study), _short(study)], _failures(study)
+    if missing := len(study.runs) - done:
+        number = sum(run.failure is not None for run in study.runs)
+        text = f"This study is not finished: {missing} runs are missing"
+        text += f", {number} of them failed" * bool(failed)
+        warnings.insert(0, f"{text}. Tables show finished runs only.")
+    if failed:
+        warnings.insert(1, f"Failed: {'; '.join(failed)}.")
+    return [text for text in warnings if text]
 
 
-def _head(study: Study) -> str:
-    done, failed = sum(run.done for run in study.runs), [run for run in study.runs if run.failure]
+def _about(study: Study, done: int) -> str:
     seeds = len({run.job.seed for run in study.runs})
     methods = ", ".join(title(method) for method in study.methods)
-    about = f"{study.source}: {methods} on {', '.join(study.tasks)}; {seeds} seed"
-    about += f"{'s' * (seeds > 1)}; {done} of {len(study.runs)} runs done. {_made(study)}"
-    lines = [
-        f"<h1>{html.escape(study.out.resolve().name)}</h1>",
-        f'<p class="about">{html.escape(about)}</p>',
-    ]
-    if done < len(study.runs):
-        text = f"This study is not finished: {len(study.runs) - done} runs are missing"
-        text += f", {len(failed)} of them failed" if failed else ""
-        lines.append(_warning(f"{text}. Tables show finished runs only."))
-    if failed:
-        lines.append(_warning(f"Failed: {'; '.join(_failures(study))}."))
-    lines += [_warning(text) for text in (_short(study), _few(study)) if text]
-    return "\n".join(lines)
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    used = [run.versions["safecritic"] for run in study.runs if "safecritic" in run.versions]
+    made = f"Page made on {now} with safecritic {__version__}"
+    made += f"; runs with {', '.join(dict.fromkeys(used))}." if used else "."
+    about = f"{methods} on {', '.join(study.tasks)}; {seeds} seed{'s' * (seeds > 1)}"
+    source = f"{study.source}: " if study.source else ""
+    return f"{source}{about}; {done} of {len(study.runs)} runs done. {made}"
 
 
 def _failures(study: Study) -> list[str]:
@@ -149,29 +126,21 @@ def _failures(study: Study) -> list[str]:
     return texts
 
 
-def _made(study: Study) -> str:
-    """Return when and with what the page was made, and with what the runs were."""
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    text = f"Page made on {now} with safecritic {__version__}"
-    used = [run.versions["safecritic"] for run in study.runs if "safecritic" in run.versions]
-    return f"{text}; runs with {', '.join(dict.fromkeys(used))}." if used else f"{text}."
-
-
 def _short(study: Study) -> str:
     """Return a warning if runs are shorter than the paper's, or nothing."""
-    short: dict[str, list[str]] = {}
+    short: dict[int, dict[str, tuple[int, ...]]] = {}  # steps of each method, by the paper's
     for method in study.methods:
-        steps = [run.steps for run in study.runs if run.method == method and run.done]
-        if steps and min(steps) < study.paper_steps(method):
-            reason = f"{min(steps):,} steps in place of {study.paper_steps(method):,}"
-            short.setdefault(reason, []).append(title(method))
-    if not short:
-        return ""
-    reasons = "; ".join(f"{listed(names)}: {reason}" for reason, names in short.items())
-    return (
-        f"This study is shorter than the paper's ({reasons}, as in paper.toml), so differences "
-        f"from the paper's numbers are not marked ({DIFFERS}) and say nothing about the paper."
-    )
+        for case in study.cases:
+            if study.shorter_than_the_paper(method, case):
+                of = short.setdefault(study.paper_steps(method), {})
+                of[title(method)] = of.get(title(method), ()) + study.steps(method, case)
+    reasons = []
+    for needed, of in short.items():
+        counts = [steps for of_method in of.values() for steps in of_method]
+        steps = steps_text(min(counts), max(counts))
+        reasons.append(f"{listed(list(of))}: {steps} steps in place of {needed:,}")
+    text = f"Shorter than the paper's runs, as paper.toml has them ({'; '.join(reasons)}): "
+    return text + "differences from the paper's numbers say nothing about it." if short else ""
 
 
 def _few(study: Study) -> str:
@@ -189,98 +158,23 @@ def _few(study: Study) -> str:
     return f"{text}."
 
 
-def _warning(text: str) -> str:
-    return f'<p class="warning">{html.escape(text)}</p>'
+def kinds(column: str, mark: str | None = None) -> str:
+    """Return the classes of a column's cells, with that of a marked one."""
+    found = {"word": column in WORDS, "text": column in TEXTS, "fixed": column in FIXED}
+    found |= {"paper": column.endswith(", paper"), "iqm": "IQM" in column}
+    return " ".join([kind for kind, has in found.items() if has] + ([mark] if mark else []))
 
 
-def _verdicts(study: Study) -> str:
-    """Return the verdict on every case, and how to read the page."""
-    items = "\n".join(
-        f'<li class="{one.kind}"><b>{html.escape(one.about)}:</b> {html.escape(one.text)}</li>'
-        for one in verdicts(study)
-    )
-    return f"""<h2 id="verdict">Verdict</h2>
-<ul class="verdict">
-{items}
-</ul>
-<details><summary>How to read this page</summary>
-<p>{LEGEND}</p>
-<p>{HINT}</p>
-</details>"""
-
-
-def _section(
-    name: str, tables: list[Table], figures: list[Figure], drawn: dict[str, Any], files: bool
-) -> str:
-    parts = [f'<h2 id="{_slug(name)}">{html.escape(name)}</h2>']
-    if introduction := INTRODUCTIONS.get(name):
-        parts.append(f"<p>{html.escape(introduction)}</p>")
-    parts += [_table(table, files) for table in tables if table.section == name]
-    for figure in figures:
-        if figure.section == name:
-            parts.append(_figure(figure, drawn[_id(figure)]["layout"]["height"], files))
-    return "\n".join(parts)
-
-
-def _table(table: Table, files: bool) -> str:
-    head = "".join(
-        f'<th class="{"word" + " fixed" * (x in FIXED)}">{html.escape(x)}</th>'
-        if x in WORDS
-        else f"<th>{html.escape(x)}</th>"
-        for x in table.header
-    )
-    lines = []
+def begins_group(table: Table, number: int) -> bool:
+    """Return whether a row is the first of its task or limit."""
+    row, above = table.rows[number], table.rows[number - 1]
     groups = [at for at, name in enumerate(table.header) if at == 0 or name == "limit"]
-    for number, row in enumerate(table.rows):
-        above = table.rows[number - 1]
-        first = number == 0 or any(row[at] != above[at] for at in groups)
-        cells = []
-        for at, cell in enumerate(row):
-            kinds = [table.marks.get((number, at), "")]
-            kinds.append("word" if table.header[at] in WORDS else "")
-            kinds.append("text" if table.header[at] in TEXTS else "")
-            kinds.append("fixed" if table.header[at] in FIXED else "")
-            kinds.append("paper" if table.header[at].endswith(", paper") else "")
-            kinds.append("differs" if table.header[at] == DIFFERS else "")
-            text = html.escape(cell)
-            if files and (number, at) in table.links:
-                text = f'<a href="{html.escape(table.links[number, at])}">{text}</a>'
-            kind = html.escape(" ".join(filter(None, kinds)))
-            cells.append(f'<td class="{kind}">{text}</td>' if kind else f"<td>{text}</td>")
-        lines.append(f"<tr{' class=first' * first}>{''.join(cells)}</tr>")
-    beside = _files(table.name, "tables", ("csv", "tex")) if files else ""
-    rows = "\n".join(lines)
-    whole = f"""<div class="scroll"><table id="table-{html.escape(table.name)}">
-<thead><tr>{head}</tr></thead>
-<tbody>
-{rows}
-</tbody></table></div>"""
-    if table.folded:
-        whole = f"<details><summary>{len(table.rows)} rows</summary>\n{whole}\n</details>"
-    warning = f"{_warning(table.warning)}\n" if table.warning else ""
-    return f"""<h3>{html.escape(table.title)}</h3>
-<p class="caption">{html.escape(table.caption)} {beside}</p>
-{warning}{whole}"""
+    return number == 0 or any(row[at] != above[at] for at in groups)
 
 
-def _figure(figure: Figure, height: int, files: bool) -> str:
-    beside = _files(figure.name, "figures", ("png", "pdf")) if files else ""
-    style = f"min-height:{height}px;max-width:{widest(figure)}px"
-    return f"""<figure>
-<h3>{html.escape(figure.title)}</h3>
-<p class="caption">{html.escape(figure.caption)} {beside}</p>
-<div class="plot" id="{_id(figure)}" style="{style}"></div>
-</figure>"""
+def plot_id(figure: Figure, at: int) -> str:
+    return f"figure-{slug(figure.name)}-{at}"
 
 
-def _files(name: str, folder: str, kinds: tuple[str, ...]) -> str:
-    links = (f'<a href="{folder}/{quote(name)}.{kind}">{kind.upper()}</a>' for kind in kinds)
-    return f'<span class="files">{" ".join(links)}</span>'
-
-
-def _id(figure: Figure) -> str:
-    return f"figure-{_slug(figure.name)}"
-
-
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

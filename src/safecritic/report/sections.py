@@ -7,7 +7,7 @@ either module appends to one. A section that is not listed here comes last on th
 import re
 import zlib
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from safecritic.study.table import in_order
 
@@ -16,7 +16,7 @@ INTRODUCTIONS = {
     "Training": "Reward and cost while learning, exploration included.",
     "Deployment": "The trained policies: no exploration noise, screen on.",
     "Cost maps": "What the safety critic predicts for each place, against what is true there.",
-    "Uncertainty": "Is the influence high where the critic is wrong, and does Theorem 1 hold?",
+    "Uncertainty": "Is the influence high where the critic is wrong?",
     "The paper's claims": "What the paper says of USC, taken one by one.",
     "Time and memory": "",
     "Runs": "",
@@ -24,26 +24,11 @@ INTRODUCTIONS = {
 }
 
 
-class Item(Protocol):
-    """A table or a figure."""
-
-    name: str
-    section: str
-
-    @property
-    def empty(self) -> bool: ...
-
-
-Made = TypeVar("Made", bound=Item)
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def add(registry: dict[str, list[Function]], section: str, function: Function) -> None:
+def add(registry: dict[str, list[Any]], section: str, function: Any) -> None:
     """Append a function to a section, new or not; refuse a function that is already there."""
     for other, functions in registry.items():
         if function in functions:
-            name = getattr(function, "__name__", function)
-            raise ValueError(f"{name} is registered already, in the section {other!r}")
+            raise ValueError(f"{function} is registered already, in the section {other!r}")
     registry.setdefault(section, []).append(function)
 
 
@@ -59,22 +44,15 @@ def slug(name: str) -> str:
     return plain if plain == name else f"{plain}-{zlib.crc32(name.encode()):08x}"
 
 
-def collect(
-    registry: dict[str, list[Function]], make: Callable[[Function], Iterable[Made]]
-) -> list[Made]:
+def collect(registry: dict[str, list[Any]], make: Callable[[Any], Iterable[Any]]) -> list[Any]:
     """Return what the functions make, in the order of the page and without what is empty."""
-    items: dict[str, Made] = {}
+    items: dict[str, Any] = {}
     for section in in_order(registry, INTRODUCTIONS):
-        for function in registry[section]:
-            for item in make(function):
-                if item.empty:
-                    continue
-                item.name = slug(item.name)
-                if item.name in items:
-                    raise ValueError(
-                        f"{item.name!r} is the name of two {type(item).__name__.lower()}s: "
-                        "their files need different names"
-                    )
-                item.section = section
-                items[item.name] = item
+        made = (item for function in registry[section] for item in make(function))
+        for item in (item for item in made if not item.empty):
+            item.name, item.section = slug(item.name), section
+            if item.name in items:
+                kind = type(item).__name__.lower()
+                raise ValueError(f"{item.name!r} is the name of two {kind}s: choose another name")
+            items[item.name] = item
     return list(items.values())

@@ -1,20 +1,11 @@
-"""Which method to take on each task, in one sentence.
-
-A method keeps the limit if its deployed policies do, on average and in more than half of its seeds.
-Among those that keep it the highest success counts first, then the highest reward, and of methods
-that do as well in both as the best, the one of least cost is taken. As well is a mean at most a
-hundredth lower, which nobody would pay cost for, or one that cannot be told apart by a permutation
-test over seeds (`statistics.told_apart`). With fewer than four seeds of each no result could be, so
-the hundredth alone counts, and the sentence says that they are few. Where some methods have enough
-seeds, those that have not are named and left out.
-"""
+"""Which method to take on each task, in one sentence; docs/report.md has the rule."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from safecritic.evaluation.statistics import can_be_told_apart, told_apart
-from safecritic.methods import METHODS
+from safecritic.agents.methods import METHODS
+from safecritic.core.statistics import can_be_told_apart, told_apart
 from safecritic.report.data import Study, listed, steps_text, title
 from safecritic.study.grid import limit_text
 from safecritic.study.table import ROUNDING
@@ -35,12 +26,10 @@ class Verdict:
 
 
 def verdicts(study: Study) -> list[Verdict]:
-    """Return the verdict on every case."""
     return [verdict(study, case) for case in study.cases]
 
 
 def verdict(study: Study, case: str) -> Verdict:
-    """Return the verdict on a case."""
     run, left_out = study.comparable(case)
     about = f"{study.case_of[case].task}, limit {limit_text(study.limit(case))}"
     if not run:
@@ -52,15 +41,11 @@ def verdict(study: Study, case: str) -> Verdict:
     fewest = min(counts)
     few = not can_be_told_apart(fewest, max(counts))
     seeds = f"{fewest} seed{'s are' if fewest != 1 else ' is'} too few"
-    rest = []
-    if left_out:
-        names = listed([title(method) for method in left_out])
-        rest = [f"{names} {'has' if len(left_out) == 1 else 'have'} too few seeds to be compared"]
+    rest = _about(left_out, "has", "have", "too few seeds to be compared")
     if not kept:
         tail = [f"{seeds} to be sure of it"] * few + rest
         return Verdict(case, about, "; ".join([_none(study, case, run), *tail]) + ".", "none")
-    similar = _near if few else _as_well
-    equal = similar(study, case, similar(study, case, kept, SUCCESS), REWARD)
+    equal = _as_well(study, case, _as_well(study, case, kept, SUCCESS, few), REWARD, few)
     chosen = max(equal, key=lambda method: _score(study, case, method))
     alone = len(run) == 1
     tail = []
@@ -75,12 +60,8 @@ def verdict(study: Study, case: str) -> Verdict:
     elif len(equal) > 1:
         alike = [x for x in _equal(study, case, equal, COST, chosen) if x != chosen]
         dearer = [x for x in equal if x not in (chosen, *alike)]
-        if dearer:
-            names = listed([title(method) for method in dearer])
-            tail.append(f"{names} {'does' if len(dearer) == 1 else 'do'} as well at more cost")
-        if alike:
-            names = listed([title(method) for method in alike])
-            tail.append(f"{names} cannot be told apart from it")
+        tail += _about(dearer, "does", "do", "as well at more cost")
+        tail += _about(alike, "cannot", "cannot", "be told apart from it")
     elif len(kept) > 1:
         tail.append("no other method that keeps the limit does as well")
     tail += rest
@@ -118,43 +99,33 @@ def _numbers(study: Study, case: str, method: str) -> str:
     return f"{', '.join(parts)}, within the limit in {kept} of {number} seeds"
 
 
+def _about(methods: list[str], verb: str, verbs: str, rest: str) -> list[str]:
+    """Return what is true of some methods as a clause; none of no method."""
+    names = listed([title(method) for method in methods])
+    return [f"{names} {verb if len(methods) == 1 else verbs} {rest}"] if methods else []
+
+
 def _score(study: Study, case: str, method: str) -> tuple[float, ...]:
     """Return what decides among equals: the least cost, then the highest reward."""
-    means = [
-        sign * study.summary(method, case, x).mean for x, sign in ((COST, -1.0), (REWARD, 1.0))
-    ]
-    return tuple(-np.inf if np.isnan(mean) else mean for mean in means)
+    cost, reward = (study.summary(method, case, column).mean for column in (COST, REWARD))
+    return tuple(-np.inf if np.isnan(x) else x for x in (-cost, reward))
 
 
-def _near(study: Study, case: str, methods: list[str], column: str) -> list[str]:
-    """Return the methods whose mean is near the highest."""
+def _as_well(study: Study, case: str, methods: list[str], column: str, few: bool) -> list[str]:
+    """Return the methods whose mean is near the highest; or, if not few, not told apart from it."""
     means = {method: study.summary(method, case, column).mean for method in methods}
-    known = {method: mean for method, mean in means.items() if not np.isnan(mean)}
-    if not known:
+    means = {method: mean for method, mean in means.items() if not np.isnan(mean)}
+    if not means:
         return methods
-    best = max(known.values())
-    return [method for method, mean in known.items() if mean >= best - NEAR * abs(best)]
+    best = max(means, key=means.__getitem__)
+    least = means[best] - NEAR * abs(means[best])
+    equal = [] if few else _equal(study, case, methods, column, best)
+    return [x for x in methods if means.get(x, -np.inf) >= least or x in equal]
 
 
-def _as_well(study: Study, case: str, methods: list[str], column: str) -> list[str]:
-    """Return the methods whose mean is near the highest or cannot be told apart from it."""
-    near = _near(study, case, methods, column)
-    equal = _equal(study, case, methods, column)
-    return [method for method in methods if method in near or method in equal]
-
-
-def _equal(
-    study: Study, case: str, methods: list[str], column: str, best: str | None = None
-) -> list[str]:
-    """Return the methods that cannot be told apart from the best, or from the highest mean."""
-    means = {method: study.summary(method, case, column).mean for method in methods}
-    known = {method: mean for method, mean in means.items() if not np.isnan(mean)}
-    if not known:
-        return methods
-    best = best or max(known, key=lambda method: known[method])
+def _equal(study: Study, case: str, methods: list[str], column: str, best: str) -> list[str]:
+    """Return the methods that cannot be told apart from one of them, with that one."""
     theirs = study.values(best, case, column)
     return [
-        method
-        for method in methods
-        if method == best or not told_apart(study.values(method, case, column), theirs)
+        m for m in methods if m == best or not told_apart(study.values(m, case, column), theirs)
     ]

@@ -39,8 +39,6 @@ class BaseCallback:
     def training_env(self) -> Any:
         return self.model.env
 
-    # called by the loop
-
     def init_callback(self, model: Any) -> None:
         self.model = model
         self._init_callback()
@@ -65,7 +63,7 @@ class BaseCallback:
     def on_training_end(self) -> None:
         self._on_training_end()
 
-    # to override
+    # The hooks to override
 
     def _init_callback(self) -> None: ...
 
@@ -90,33 +88,29 @@ class CallbackList(BaseCallback):
         super().__init__()
         self.callbacks = list(callbacks)
 
+    def _each(self, hook: str, *values: Any) -> list[Any]:
+        return [getattr(callback, hook)(*values) for callback in self.callbacks]
+
     def _init_callback(self) -> None:
-        for callback in self.callbacks:
-            callback.init_callback(self.model)
+        self._each("init_callback", self.model)
 
     def _on_training_start(self) -> None:
-        for callback in self.callbacks:
-            callback.on_training_start(self.locals, self.globals)
+        self._each("on_training_start", self.locals, self.globals)
 
     def _on_step(self) -> bool:
-        results = [callback.on_step() for callback in self.callbacks]
-        return all(results)
+        return all(self._each("on_step"))
 
     def _on_episode_end(self, row: dict[str, float]) -> None:
-        for callback in self.callbacks:
-            callback.on_episode_end(row)
+        self._each("on_episode_end", row)
 
     def _on_log(self, metrics: dict[str, float]) -> None:
-        for callback in self.callbacks:
-            callback.on_log(metrics)
+        self._each("on_log", metrics)
 
     def _on_status(self, text: str) -> None:
-        for callback in self.callbacks:
-            callback.on_status(text)
+        self._each("on_status", text)
 
     def _on_training_end(self) -> None:
-        for callback in self.callbacks:
-            callback.on_training_end()
+        self._each("on_training_end")
 
 
 class FunctionCallback(BaseCallback):
@@ -134,24 +128,21 @@ def as_callback(callback: Any, *more: BaseCallback) -> CallbackList:
     """Return what `learn(callback=...)` accepts, and `more`, as one list of callbacks."""
     given = callback if isinstance(callback, list | tuple) else [callback]
     callbacks = []
-    for one in given:
-        if isinstance(one, BaseCallback):
-            callbacks.append(one)
-        elif callable(one):
-            callbacks.append(FunctionCallback(one))
-        elif one is not None:
+    for each in given:
+        if isinstance(each, BaseCallback):
+            callbacks.append(each)
+        elif callable(each):
+            callbacks.append(FunctionCallback(each))
+        elif each is not None:
             raise TypeError(
                 "callback must be a BaseCallback, a function f(locals, globals) or a list of "
-                f"them, got {type(one).__name__}"
+                f"them, got {type(each).__name__}"
             )
     return CallbackList([*callbacks, *more])
 
 
 class Progress(BaseCallback):
-    """A progress bar in a terminal, plain lines elsewhere.
-
-    Shows reward and cost of the last episode and the success rate of the last 100.
-    """
+    """A progress bar in a terminal, plain lines elsewhere."""
 
     def __init__(self, until: int, stream: TextIO | None = None, seconds_between_lines: float = 15):
         super().__init__()
@@ -172,15 +163,14 @@ class Progress(BaseCallback):
                 "train", total=self.until, completed=self.num_timesteps, text=""
             )
             self._bar.start()
-        self._show(time.monotonic())
+        self._show()
 
     def _on_episode_end(self, row: dict[str, float]) -> None:
         self.last = row
 
     def _on_step(self) -> bool:
-        now = time.monotonic()
-        if now >= self._tick:
-            self._show(now)
+        if time.monotonic() >= self._tick:
+            self._show()
         return True
 
     def _on_status(self, text: str) -> None:
@@ -190,7 +180,8 @@ class Progress(BaseCallback):
         else:
             print(text, file=self.stream, flush=True)
 
-    def _show(self, now: float) -> None:
+    def _show(self) -> None:
+        now = time.monotonic()
         self._times.append((now, self.num_timesteps))
         self._tick = now + (0.25 if self._bar is not None else self.seconds_between)
         if self._bar is not None:
@@ -200,29 +191,27 @@ class Progress(BaseCallback):
             print(f"step {'  '.join(self._parts())}", file=self.stream, flush=True)
 
     def _parts(self) -> list[str]:
-        """Return the rate, the time left and the numbers of the last episodes."""
+        """Return the rate, the remaining time and the numbers of the last episodes."""
         (then, first), (now, last) = self._times[0], self._times[-1]
         until = max(self.until, self.num_timesteps)
         parts = [f"{self.num_timesteps:,}/{until:,}"]
         if now > then:
             rate = (last - first) / (now - then)
-            left = (until - last) / rate if rate else math.inf
             parts.append(f"{rate:,.0f} steps/s")
-            if math.isfinite(left):
-                parts.append(f"{int(left) // 60}:{int(left) % 60:02d} left")
+            if rate:
+                minutes, seconds = divmod(int((until - last) / rate), 60)
+                parts.append(f"{minutes}:{seconds:02d} left")
         if self.last:
-            parts.append(f"reward {self.last['reward']:.2f}")
-            parts.append(f"cost {self.last['cost']:.2f}")
-            known = [row["success"] for row in self.model.recent_episodes]
-            known = [value for value in known if not math.isnan(value)]
-            if known:
+            parts += [f"reward {self.last['reward']:.2f}", f"cost {self.last['cost']:.2f}"]
+            success = [row["success"] for row in self.model.recent_episodes]
+            if known := [value for value in success if not math.isnan(value)]:
                 parts.append(f"success {100 * sum(known) / len(known):.0f}%")
             if not math.isnan(self.last["multiplier"]):
                 parts.append(f"multiplier {self.last['multiplier']:.3f}")
         return parts
 
     def _on_training_end(self) -> None:
-        self._show(time.monotonic())
+        self._show()
         if self._bar is not None:
             self._bar.stop()
 

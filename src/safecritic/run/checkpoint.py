@@ -7,10 +7,9 @@ A checkpoint is a folder with two generations:
     previous.json                   the same of the checkpoint before
     arrays-<digest>.safetensors     parameters, optimiser states, replay rows, simulation
 
-The arrays are written to disk first, then the current index becomes the previous one, and last the
-new index is renamed over the current one in a single step, which makes the new checkpoint valid.
-Only then are arrays that no index names deleted. A process killed at any moment, or a full disk,
-leaves the last good checkpoint in place.
+The arrays are written first, then the current index becomes the previous one, and last the new
+index is renamed over the current one. Only then are arrays that no index names deleted: a process
+killed at any moment, or a full disk, leaves the last good checkpoint there.
 """
 
 import contextlib
@@ -18,6 +17,7 @@ import errno
 import hashlib
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,11 +25,11 @@ from typing import Annotated, Any
 import numpy as np
 import safetensors.numpy
 
-from safecritic import files
-from safecritic.files import FileError
-from safecritic.schema import Count, Digest, Matching, check
+from safecritic.core import files
+from safecritic.core.files import FileError
+from safecritic.core.schema import Count, Digest, Matching, check
 
-FORMAT = 4
+FORMAT = 5
 INDEX = "checkpoint.json"
 PREVIOUS = "previous.json"
 INDICES = {"checkpoint": INDEX, "previous": PREVIOUS}  # by generation
@@ -65,10 +65,7 @@ def save(
     numbers: dict[str, Any],
     settings: dict[str, Any] | None = None,
 ) -> None:
-    """Make this the current checkpoint in `folder`; if that fails, the last one stays valid.
-
-    `settings` are those it belongs to: `load` refuses to use it with others.
-    """
+    """Make this the current checkpoint in `folder`; `settings` are those it belongs to."""
     folder = Path(folder)
     # safetensors writes the memory of a non-contiguous array in the wrong order
     blob = safetensors.numpy.save({k: np.array(v, order="C") for k, v in arrays.items()})
@@ -128,7 +125,7 @@ def _write(folder: Path, index: dict[str, Any], blob: bytes) -> None:
 def _named(path: Path) -> str | None:
     """Return the arrays that an index names; None if it is missing or damaged."""
     try:
-        return read_index(path)["arrays"]
+        return _read_index(path)["arrays"]
     except (FileError, OSError):
         return None
 
@@ -141,8 +138,7 @@ def _remove_unused(folder: Path, used: set[str | None]) -> None:
                 os.unlink(old)
 
 
-def read_index(path: Path) -> dict[str, Any]:
-    """Return an index, checked; a FileError says what is wrong with it."""
+def _read_index(path: Path) -> dict[str, Any]:
     return check_index(path, files.read_bytes(path, files.JSON_BYTES, "a JSON file"))
 
 
@@ -161,54 +157,51 @@ def check_index(path: Path, data: bytes) -> dict[str, Any]:
 def load(
     folder: str | Path, generation: str = "checkpoint", most: int = MOST_BYTES
 ) -> tuple[Arrays, dict[str, Any]]:
-    """Read a checkpoint; raise CheckpointError if any byte has changed since it was written.
-
-    Args:
-        folder: where `save` wrote it.
-        generation: "checkpoint", or "previous" for the one before.
-        most: bytes that its arrays can have.
-    """
+    """Read arrays, of at most so many bytes, and numbers; any byte that changed is refused."""
     arrays, index = load_with_index(folder, generation, most)
     return arrays, index["numbers"]
 
 
 def load_index(folder: str | Path, generation: str = "checkpoint") -> dict[str, Any]:
     """Read the index of a checkpoint; see `load`."""
-    folder = Path(folder)
-    path = folder / INDICES[generation]
-    try:
-        files.require_folder(folder)
-        return read_index(path)
-    except FileNotFoundError:
-        raise CheckpointError(f"no checkpoint in {folder} (expected {path})") from None
-    except FileError as error:
-        raise CheckpointError(f"{error}{other_generation(folder, generation)}") from error
+    path = Path(folder) / INDICES[generation]
+    with _advised(Path(folder), generation):
+        files.require_folder(Path(folder))
+        try:
+            return _read_index(path)
+        except FileNotFoundError:
+            raise CheckpointError(f"no checkpoint in {folder} (expected {path})") from None
 
 
 def load_with_index(
     folder: str | Path, generation: str = "checkpoint", most: int = MOST_BYTES
 ) -> tuple[Arrays, dict[str, Any]]:
-    """Read a checkpoint as `load` does, with its whole index."""
+    """Read a checkpoint as `load` does, with its index."""
     folder = Path(folder)
     index = load_index(folder, generation)
-    path = folder / index["arrays"]
+    path, number = folder / index["arrays"], index["arrays_bytes"]
+    with _advised(folder, generation):
+        if number > most:
+            raise FileError(
+                f"{folder / INDICES[generation]} has arrays of {number:,} bytes, its settings "
+                f"allow {most:,}: it does not belong to them; restore the folder"
+            )
+        try:
+            size = os.lstat(path).st_size
+        except OSError as error:
+            raise files.unreadable(path, error) from error
+        if size < number:
+            raise FileError(f"{path} is truncated: expected {number} bytes, got {size}")
+        return files.read_arrays(path, number, index["arrays_sha256"]), index
+
+
+@contextlib.contextmanager
+def _advised(folder: Path, generation: str) -> Iterator[None]:
+    """Add to a refusal that the checkpoint before is still there."""
     try:
-        if index["arrays_bytes"] > most:
-            raise FileError(
-                f"{folder / INDICES[generation]} has arrays of {index['arrays_bytes']:,} bytes, "
-                f"its settings allow {most:,}: it does not belong to them; restore the folder"
-            )
-        size = os.lstat(path).st_size
-        if size < index["arrays_bytes"]:
-            raise FileError(
-                f"{path} is truncated: expected {index['arrays_bytes']} bytes, got {size}"
-            )
-        return files.read_arrays(path, index["arrays_bytes"], index["arrays_sha256"]), index
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be read: {error.strerror or error}"
-            f"{other_generation(folder, generation)}"
-        ) from error
+        yield
+    except CheckpointError:
+        raise
     except FileError as error:
         raise CheckpointError(f"{error}{other_generation(folder, generation)}") from error
 

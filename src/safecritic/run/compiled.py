@@ -1,24 +1,24 @@
 """The compiled step of off-policy training: its state on the device and its functions.
 
 `learn` ingests a transition, draws a batch and updates the agent in one call whose buffers are
-donated, so the replay is written in place. It also sums the metrics and records the first step at
-which one was not finite, because the host reads them only at its log interval.
+donated, so the replay is written in place. The host reads metrics only at its log interval: until
+then their sums are kept, and the first step at which one was not finite.
 """
 
 import functools
-import re
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic import replay
-from safecritic.agents.interface import EnvSpec
-from safecritic.fast.compilation import jit
-from safecritic.replay import Transition
+from safecritic.core import replay
+from safecritic.core.compilation import jit
+from safecritic.core.interface import EnvSpec
+from safecritic.core.replay import Transition
 from safecritic.run.checkpoint import Arrays, CheckpointError
 from safecritic.run.episode import ACT_COLUMNS
+from safecritic.run.rollout import Transition as Made
 
 
 class Device(NamedTuple):
@@ -34,26 +34,30 @@ class Device(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """The functions of one run under jit, and the names of the metrics in `metric_sums`."""
+    """The functions of one run under jit, and the names of the metrics of an update."""
 
     init: Any
     act: Any
-    deploy: Any
-    store: Any
-    learn: Any
-    end_episode: Any
     values: Any
     metrics: tuple[str, ...]
+    store: Any = None  # off-policy, as are learn and end_episode
+    learn: Any = None
+    end_episode: Any = None
+    update: Any = None  # on-policy
 
 
-def pack(
-    obs: Any, action: Any, reward: Any, cost: Any, next_obs: Any, ends: Any, steps: int = 1
-) -> np.ndarray:
-    """Pack a transition into one new float32 row: one transfer, and no view of other arrays.
+def pack(made: Made) -> np.ndarray:
+    """Pack a transition into one new float32 row: one transfer, and no view of other arrays."""
+    numbers = (made.reward, made.cost, made.steps)
+    ends = (made.terminated, made.truncated, made.success)
+    return np.concatenate([made.obs, made.action, numbers, made.next_obs, ends], dtype=np.float32)
 
-    `ends` says whether it terminated, was truncated, and succeeded.
-    """
-    return np.concatenate([obs, action, (reward, cost, steps), next_obs, ends], dtype=np.float32)
+
+def cut_off(row: np.ndarray) -> np.ndarray:
+    """Return a packed transition whose episode goes no further: truncated, unless it ended."""
+    row = row.copy()
+    row[-2] = float(row[-2] or not row[-3])
+    return row
 
 
 def unpack(row: jax.Array, spec: EnvSpec) -> Transition:
@@ -65,18 +69,14 @@ def unpack(row: jax.Array, spec: EnvSpec) -> Transition:
     return Transition(obs, action, reward, cost, next_obs, *(ends > 0))
 
 
-def packed_steps(row: jax.Array, spec: EnvSpec) -> jax.Array:
-    """Return the number of environment steps of the transition that is packed in a row."""
-    return row[spec.obs_dim + spec.action_dim + 2].astype(jnp.int32)
-
-
 def store(device: Device, row: jax.Array, agent: Any, config: Any, spec: EnvSpec) -> Device:
     """Ingest one transition: update the observation scale and the replay."""
     transition = unpack(row, spec)
+    steps = row[spec.obs_dim + spec.action_dim + 2].astype(jnp.int32)
     return device._replace(
         agent=agent.observe(device.agent, transition, config),
         replay=replay.insert(device.replay, transition),
-        step=device.step + packed_steps(row, spec),
+        step=device.step + steps,
     )
 
 
@@ -100,20 +100,12 @@ def learn(
 
 
 def act(
-    state: Any, obs: jax.Array, spent: jax.Array, agent: Any, config: Any, explore: bool
+    state: Any, obs: jax.Array, cost_so_far: jax.Array, agent: Any, config: Any
 ) -> tuple[Any, Any]:
-    """Act, and return the fields of the state that changed and the packed result.
-
-    The result is one array, the action followed by ACT_COLUMNS: one transfer to the host. Behind
-    them, without exploration, are the action that the policy proposed and its Q_C.
-    """
-    action, carry, info = agent.act(state, obs, spent, config, explore)
+    """Act with exploration; return what changed, and action and ACT_COLUMNS in one array."""
+    action, carry, info = agent.act(state, obs, cost_so_far, config, explore=True)
     columns = [jnp.asarray(info.get(name, jnp.nan), jnp.float32) for name in ACT_COLUMNS]
-    packed = [action, jnp.stack(columns)]
-    if not explore:
-        q_proposed = jnp.asarray(info.get("q_proposed", jnp.nan), jnp.float32)
-        packed += [info.get("proposed", action), q_proposed[None]]
-    return carry, jnp.concatenate(packed)
+    return carry, jnp.concatenate([action, jnp.stack(columns)])
 
 
 @functools.lru_cache(maxsize=16)
@@ -128,92 +120,13 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     update = jax.jit(functools.partial(agent.update, config=config))
     metrics = tuple(sorted(jax.eval_shape(first_metrics, jax.random.PRNGKey(0))))
     return Compiled(
-        init=jit(
-            init_device, once=True, agent=agent, config=config, spec=spec, metrics=len(metrics)
-        ),
-        act=jit(act, agent=agent, config=config, explore=True),
-        deploy=jit(act, agent=agent, config=config, explore=False),
+        init=jit(init_device, agent=agent, config=config, spec=spec, metrics=len(metrics)),
+        act=jit(act, agent=agent, config=config),
         store=jit(store, donate=True, agent=agent, config=config, spec=spec),
         learn=jit(learn, donate=True, agent=agent, update=update, config=config, spec=spec),
         end_episode=jit(agent.end_episode, config=config),
         values=jit(agent.values, config=config),
         metrics=metrics,
-    )
-
-
-# Equal in runs that advance in step. Not stacked, they keep a branch a branch under vmap, and the
-# replay is still written in place.
-SHARED = re.compile(r"replay/(cursor|size)|agent/curvature/\d+/age")
-
-
-class StackedRuns(NamedTuple):
-    """The functions of `Compiled` for several runs stacked along a first axis."""
-
-    act: Any
-    store: Any
-    learn: Any
-    end_episode: Any  # of one run, given its number
-    axes: Device  # 0 where the runs are stacked, None where they share a value
-
-
-@functools.lru_cache(maxsize=16)
-def compile_stacked(agent: Any, config: Any, spec: EnvSpec, metrics: int) -> StackedRuns:
-    """Compile each of the agent's functions as one program over several runs."""
-    shape = jax.eval_shape(
-        functools.partial(init_device, agent=agent, config=config, spec=spec, metrics=metrics),
-        jax.random.PRNGKey(0),
-    )
-    axes: Device = jax.tree_util.tree_map_with_path(
-        lambda path, _: None if SHARED.fullmatch(_name(path)) else 0, shape
-    )
-    one_act = functools.partial(act, agent=agent, config=config, explore=True)
-    one_store = functools.partial(store, agent=agent, config=config, spec=spec)
-    update = functools.partial(agent.update, config=config)
-    one_learn = functools.partial(learn, agent=agent, update=update, config=config, spec=spec)
-
-    def end_one(
-        agents: Any, number: jax.Array, cost: jax.Array, decisions: jax.Array
-    ) -> tuple[Any, jax.Array]:
-        one = unstack(agents, axes.agent, number)
-        state, _ = agent.end_episode(one, cost, decisions, config=config)
-        agents = jax.tree.map(
-            lambda axis, whole, one: one if axis is None else whole.at[number].set(one),
-            axes.agent,
-            agents,
-            state,
-            is_leaf=lambda x: x is None,
-        )
-        return agents, getattr(state, "multiplier", jnp.full((), jnp.nan))
-
-    return StackedRuns(
-        act=jit(jax.vmap(one_act, in_axes=(axes.agent, 0, 0))),
-        store=jit(jax.vmap(one_store, in_axes=(axes, 0), out_axes=axes), donate=True),
-        learn=jit(jax.vmap(one_learn, in_axes=(axes, 0), out_axes=axes), donate=True),
-        end_episode=jit(end_one, donate=True),
-        axes=axes,
-    )
-
-
-def stack(devices: list[Device], axes: Device) -> Device:
-    """Stack the states of several runs, except for what they share."""
-    return jax.tree.map(
-        # a part that an agent does without is None, as is the axis of what the runs share
-        lambda axis, *leaves: (
-            jax.tree.map(jnp.copy, leaves[0]) if axis is None else jnp.stack(leaves)
-        ),
-        axes,
-        *devices,
-        is_leaf=lambda x: x is None,
-    )
-
-
-def unstack(stacked: Any, axes: Any, number: Any) -> Any:
-    """Return run `number` from stacked states of devices or agents."""
-    return jax.tree.map(
-        lambda axis, whole: jax.tree.map(jnp.copy, whole) if axis is None else whole[number],
-        axes,
-        stacked,
-        is_leaf=lambda x: x is None,
     )
 
 
@@ -250,11 +163,7 @@ def restore_device(template: Any, arrays: Arrays) -> Any:
 
 def _named(tree: Any) -> list[tuple[str, jax.Array]]:
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return [(_name(path), x) for path, x in leaves]
-
-
-def _name(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
+    return [(jax.tree_util.keystr(path, simple=True, separator="/"), x) for path, x in leaves]
 
 
 def _restored(name: str, arrays: Arrays, template: jax.Array) -> jax.Array:

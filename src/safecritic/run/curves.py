@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from safecritic import files
+from safecritic.core import files
+from safecritic.core.style import COLOURS, GRID, INK, SOFT, STYLE
 from safecritic.run import checkpoint
 from safecritic.run.episode import WINDOW
 from safecritic.run.folder import read_config, read_episodes
-from safecritic.style import COLOURS, GRID, INK, SOFT, STYLE
 
 
 def running_mean(values: np.ndarray, window: int = WINDOW) -> np.ndarray:
@@ -40,34 +40,38 @@ def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
         cut = None if tables is None else tables["episodes"]
     table = {name: np.array(column) for name, column in read_episodes(run, cut).items()}
     limit = float(config["config"]["cost_limit"])
+    title = f"{config['title']} on {config['task']}, seed {config['seed']}"
+    note = f"points: episodes   line: mean of the last {WINDOW}"
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(2, 2, figsize=(10, 6.2), sharex=True, layout="constrained")
-        title = f"{config['title']} on {config['task']}, seed {config['seed']}"
         figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
+        figure.text(0.988, 0.972, note, ha="right", fontsize=9, color=SOFT)
         reward, cost, success, multiplier = axes.flat
-        _episodes(reward, table, "reward", "reward per episode")
-        _reward_range(reward, table["reward"])
-        _episodes(cost, table, "cost", "cost per episode")
+        _curve(reward, table, "reward", "reward per episode")
+        _curve(cost, table, "cost", "cost per episode")
+        _curve(success, table, "success", "success", points=False)
+        _curve(multiplier, table, "multiplier", "multiplier", points=False, smooth=False)
+        # a few large costs or low rewards do not flatten the rest
+        costs, rewards = (x[~np.isnan(x)] for x in (table["cost"], table["reward"]))
+        top = max(np.quantile(costs, 0.97) if costs.size else 0.0, 1.5 * limit, 1e-3)
+        _range(cost, costs, -0.03 * top, 1.08 * top)
+        if rewards.size:
+            low, high = min(np.quantile(rewards, 0.02), 0.0), max(rewards.max(), 0.0)
+            room = max(0.06 * (high - low), 1e-3)
+            _range(reward, rewards, low - room, high + room)
         cost.axhline(limit, color=INK, linewidth=1.2, linestyle=(0, (4, 3)))
-        place = {"xytext": (4, 3), "textcoords": "offset points", "fontsize": 9}
-        cost.annotate(f"limit {limit:g}", (0, limit), xycoords=("axes fraction", "data"), **place)
-        _cost_range(cost, table["cost"], limit)
-        _episodes(success, table, "success", "success", points=False)
+        cost.annotate(
+            *(f"limit {limit:g}", (0, limit), (4, 3)),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            fontsize=9,
+        )
         success.set_ylim(-0.03, 1.06)
         success.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
-        _episodes(multiplier, table, "multiplier", "multiplier", points=False, smooth=False)
         for axis in axes[1]:
             axis.set_xlabel("environment steps")
             axis.xaxis.set_major_formatter(_thousands)
             axis.set_xlim(0, max(table["step"].max(initial=1), 1))
-        figure.text(
-            0.988,
-            0.972,
-            f"points: episodes   line: mean of the last {WINDOW}",
-            ha="right",
-            fontsize=9,
-            color=SOFT,
-        )
         image = io.BytesIO()
         figure.savefig(image, format="png", dpi=130)
         plt.close(figure)
@@ -75,7 +79,7 @@ def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
     return path
 
 
-def _episodes(
+def _curve(
     axis: Any,
     table: dict[str, np.ndarray],
     name: str,
@@ -83,7 +87,7 @@ def _episodes(
     points: bool = True,
     smooth: bool = True,
 ) -> None:
-    steps, values = table["step"], table[name]
+    steps, values, colour = table["step"], table[name], COLOURS[name]
     axis.set_title(label, loc="left", fontsize=10.5, color=INK)
     axis.grid(axis="y", color=GRID, linewidth=0.8)
     axis.set_axisbelow(True)
@@ -92,29 +96,16 @@ def _episodes(
         text = "no episode ended" if not len(values) else f"this run has no {name}"
         axis.text(0.5, 0.5, text, transform=axis.transAxes, ha="center", color=SOFT)
         return
-    colour = COLOURS[name]
     if points:
-        crowded = len(values) > 150
-        axis.plot(
-            *(steps, values, "."),
-            color=colour,
-            alpha=0.3 if crowded else 0.5,
-            markersize=4.5 if crowded else 7,
-            markeredgewidth=0,
-        )
+        size, alpha = (4.5, 0.3) if len(values) > 150 else (7, 0.5)
+        style = {"alpha": alpha, "markersize": size, "markeredgewidth": 0}
+        axis.plot(steps, values, ".", color=colour, **style)
     line = running_mean(values) if smooth else values
     axis.plot(steps, line, color=colour, linewidth=1.8)
     last = float(line[~np.isnan(line)][-1])
-    _beside(axis, last, f"{100 * last:.0f}%" if name == "success" else f"{last:.3g}", colour)
-
-
-def _beside(axis: Any, height: float, text: str, colour: str) -> None:
-    """Write a label to the right of the axis, at the height of the curve it names."""
-    axis.annotate(
-        text,
-        (1.0, height),
+    axis.annotate(  # to the right of the axis, at the height of the curve it names
+        *(f"{100 * last:.0f}%" if name == "success" else f"{last:.3g}", (1.0, last), (5, 0)),
         xycoords=("axes fraction", "data"),
-        xytext=(5, 0),
         textcoords="offset points",
         va="center",
         fontsize=9,
@@ -123,30 +114,17 @@ def _beside(axis: Any, height: float, text: str, colour: str) -> None:
     )
 
 
-def _cost_range(axis: Any, costs: np.ndarray, limit: float) -> None:
-    """Show costs up to their 97% quantile, so that a few large ones do not flatten the rest."""
-    known = costs[~np.isnan(costs)]
-    top = max(np.quantile(known, 0.97) if known.size else 0.0, 1.5 * limit, 1e-3)
-    axis.set_ylim(-0.03 * top, 1.08 * top)
-    _note_hidden(axis, int((known > 1.08 * top).sum()), "above", 0.97)
-
-
-def _reward_range(axis: Any, rewards: np.ndarray) -> None:
-    """Show rewards from their 2% quantile, or 0 if that is lower, for the same reason."""
-    known = rewards[~np.isnan(rewards)]
-    if not known.size:
-        return
-    low, top = min(np.quantile(known, 0.02), 0.0), max(known.max(), 0.0)
-    room = max(0.06 * (top - low), 1e-3)
-    axis.set_ylim(low - room, top + room)
-    _note_hidden(axis, int((known < low - room).sum()), "below", 0.1)
-
-
-def _note_hidden(axis: Any, number: int, where: str, height: float) -> None:
-    if number:
-        text = f"{number} episode{'s' * (number > 1)} {where}"
-        style = {"ha": "right", "va": "top", "fontsize": 8.5, "color": SOFT}
-        axis.text(0.99, height, text, transform=axis.transAxes, **style)
+def _range(axis: Any, values: np.ndarray, low: float, high: float) -> None:
+    """Show a range of the values, and say how many are beyond it."""
+    axis.set_ylim(low, high)
+    for number, where, height in (
+        (int((values > high).sum()), "above", 0.97),
+        (int((values < low).sum()), "below", 0.1),
+    ):
+        if number:
+            text = f"{number} episode{'s' * (number > 1)} {where}"
+            style = {"ha": "right", "va": "top", "fontsize": 8.5, "color": SOFT}
+            axis.text(0.99, height, text, transform=axis.transAxes, **style)
 
 
 def _thousands(value: float, _: Any) -> str:

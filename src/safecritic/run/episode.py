@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from safecritic.tasks.checks import Step
-
 ACT_COLUMNS = ("q_cost", "screened", "changed")  # from `act`; NaN without a safety critic
 # of a decision: `steps` are those for which its action was held, reward and cost their sums
 STEP_COLUMNS = ("reward", "cost", "success", "hazard_distance", "steps", *ACT_COLUMNS)
@@ -65,20 +63,24 @@ class Episode:
         # so far; in the order of the steps, as `add` does, so that a restored one is the same
         self.cost = sum(self.column("cost").tolist(), 0.0)
 
-    def add(self, step: Step, act_values: tuple[float, ...]) -> None:
-        """Append a decision; `act_values` are in the order of ACT_COLUMNS."""
-        info = step.info
+    @classmethod
+    def of(cls, table: np.ndarray, terminated: bool = False, truncated: bool = False) -> "Episode":
+        """Return the episode of a `steps_table`."""
+        return cls([tuple(row) for row in table.tolist()], terminated, truncated)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self.terminated or self.truncated
+
+    def add(self, step: Any, predicted: tuple[float, ...]) -> None:
+        """Append a transition; `predicted` is in the order of ACT_COLUMNS."""
+        self.terminated, self.truncated = step.terminated, step.truncated
         self.cost += step.cost
-        self.steps.append(
-            (
-                step.reward,
-                step.cost,
-                _success(info.get("success", math.nan)),
-                _optional(info.get("hazard_distance", math.nan)),
-                float(step.steps),
-                *act_values,
-            )
-        )
+        success, distance = (_optional(step.info.get(k)) for k in ("success", "hazard_distance"))
+        success = success if success in (0.0, 1.0) else math.nan
+        row = (step.reward, step.cost, success, distance, float(step.steps), *predicted)
+        self.steps.append(row)
 
     def count_parts(self, info: dict[str, Any]) -> None:
         """Add the parts of a decision's cost: what the environment reports as `cost_...`."""
@@ -113,16 +115,9 @@ def _optional(value: Any) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def _success(value: Any) -> float:
-    """Return 1 or 0, or NaN for what is neither."""
-    number = _optional(value)
-    return number if number in (0.0, 1.0) else math.nan
-
-
 def episode_row(episode: Episode, gamma: float, env: Any) -> dict[str, float]:
     """Return the episode's line of the table; what the environment does not report is NaN."""
-    cost = episode.column("cost")
-    hazard = episode.column("hazard_distance")
+    cost, hazard = episode.column("cost"), episode.column("hazard_distance")
     success = over_known(np.max, episode.column("success"))
     return {
         "length": episode.length,
@@ -130,7 +125,7 @@ def episode_row(episode: Episode, gamma: float, env: Any) -> dict[str, float]:
         "cost": cost.sum(),
         "contacts": cost.sum() / float(getattr(env.unwrapped, "cost_unit", 1.0)),
         "discounted_cost": discounted_sums(cost, gamma)[0],
-        "success": success if getattr(env.unwrapped, "has_goal", True) else float("nan"),
+        "success": success if getattr(env.unwrapped, "has_goal", True) else math.nan,
         "hazard_distance_mean": over_known(np.mean, hazard),
         "hazard_distance_min": over_known(np.min, hazard),
         "q_cost": over_known(np.mean, episode.column("q_cost")),

@@ -7,13 +7,15 @@
     checkpoint/      the whole state (checkpoint.py)
     curves.png       reward, cost with its limit, success, multiplier
     summary.json     means over the last episodes
+    error.json       why the last attempt stopped, if an error stopped it (failure.py)
     wandb.json       id of the W&B run, if there is one
     evaluation.json  written by `safecritic evaluate`
 
-Every JSON file carries its checksum, and a checkpoint and summary.json record lengths and checksums
-of the tables at the time they were written; a resumed run first truncates them to those lengths.
+A checkpoint and summary.json record lengths and checksums of the tables at the time they were
+written; a resumed run first truncates them to those lengths.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import itertools
@@ -21,6 +23,7 @@ import json
 import math
 import os
 import platform
+import secrets
 import shutil
 import struct
 import sys
@@ -32,8 +35,8 @@ from typing import Any
 
 import numpy as np
 
-from safecritic import files
-from safecritic.files import FileError, write_json
+from safecritic.core import files
+from safecritic.core.files import FileError, write_json
 from safecritic.run import records
 from safecritic.run.checkpoint import INDICES, CheckpointError, exists
 from safecritic.run.episode import EPISODE_COLUMNS
@@ -69,10 +72,8 @@ def versions() -> dict[str, str]:
     """Return the versions of Python, the platform and the packages that affect a run."""
     installed = {"python": platform.python_version(), "platform": platform.platform()}
     for name in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             installed[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return installed
 
 
@@ -81,78 +82,55 @@ class Table:
 
     def __init__(self, path: Path, columns: tuple[str, ...]):
         self.path = path
-        self._handle = files.open_to_append(path)
-        try:
-            self._begin(columns)
-        except BaseException:
-            self.close()
-            raise
-
-    def _begin(self, columns: tuple[str, ...]) -> None:
-        """Write the header if the table is new; refuse one with other columns."""
-        header = ",".join(columns).encode()
-        start = self._read(len(header) + 2)
-        self._sha256 = hashlib.sha256()
+        self._file = os.fdopen(files.open_to_append(path), "r+b", buffering=0)
+        header = ",".join(columns).encode() + b"\r\n"
+        start = self._file.read(len(header))
+        self._sha256 = self._hash(os.fstat(self._file.fileno()).st_size)
         if not start:
-            self._append(header + b"\r\n")
-        elif start.splitlines()[:1] != [header]:
+            self.append(list(columns))
+        elif start.rstrip() != header.rstrip():
+            self.close()
             raise RunFolderError(
-                f"{self.path} has other columns than this version writes: use the version that "
-                "wrote it, or choose another folder with --out"
+                f"{path} has other columns than this version writes: use the version that wrote "
+                "it, or choose another folder with --out"
             )
-        else:
-            self._sha256 = self._hash(self._size())
 
     def append(self, cells: list[str]) -> None:
         """Append a line."""
-        self._append(",".join(cells).encode() + b"\r\n")
-
-    def _append(self, line: bytes) -> None:
-        written = os.write(self._handle, line)
-        while written < len(line):  # raises when the disk is full
-            written += os.write(self._handle, line[written:])
+        line = ",".join(cells).encode() + b"\r\n"
+        rest = memoryview(line)
+        while rest:  # raises when the disk is full
+            rest = rest[self._file.write(rest) :]
         self._sha256.update(line)
 
     def cut(self) -> dict[str, Any]:
         """Return the length and the checksum of the table, with every line flushed to disk."""
-        os.fsync(self._handle)
-        return {"bytes": self._size(), "sha256": self._sha256.hexdigest()}
+        os.fsync(self._file.fileno())
+        size = os.fstat(self._file.fileno()).st_size
+        return {"bytes": size, "sha256": self._sha256.hexdigest()}
 
     def cut_back(self, cut: dict[str, Any]) -> None:
         """Drop the lines written after `cut()` returned this."""
-        size = self._size()
-        if size < cut["bytes"]:
-            raise CheckpointError(
-                f"{self.path} has {size} bytes but had {cut['bytes']} when the checkpoint was "
-                "written: lines were removed from it; restore the file or start the run again"
-            )
         sha256 = self._hash(cut["bytes"])
         if sha256.hexdigest() != cut["sha256"]:
             raise CheckpointError(
                 f"{self.path} was altered since the checkpoint was written: its checksum does not "
-                "match; restore the file or start the run again"
+                "match, or lines were removed; restore the file or start the run again"
             )
-        os.ftruncate(self._handle, cut["bytes"])
+        self._file.truncate(cut["bytes"])
         self._sha256 = sha256
 
-    def _size(self) -> int:
-        return os.fstat(self._handle).st_size
-
-    def _read(self, number: int) -> bytes:
-        os.lseek(self._handle, 0, os.SEEK_SET)
-        return os.read(self._handle, number)
-
     def _hash(self, number: int) -> Any:
-        os.lseek(self._handle, 0, os.SEEK_SET)
+        """Return the checksum of the first bytes."""
+        self._file.seek(0)
         sha256 = hashlib.sha256()
-        while number > 0 and (block := os.read(self._handle, min(number, 2**20))):
+        while number > 0 and (block := self._file.read(min(number, 2**20))):
             sha256.update(block)
             number -= len(block)
         return sha256
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._handle)
+        self._file.close()
 
 
 class RunFolder:
@@ -209,19 +187,9 @@ class RunFolder:
             self._write_events(metrics, step)
 
     def _write_events(self, values: dict[str, float], step: int) -> None:
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.proto.summary_pb2 import Summary
-
         if "events" not in self._open:
-            self._open["events"] = Events(self.path)
-            # makes TensorBoard drop what an interrupted run wrote from this step on
-            start = SessionLog(status=SessionLog.START)
-            self._open["events"].write(Event(wall_time=time.time(), step=step, session_log=start))
-        scalars = [
-            Summary.Value(tag=tag, simple_value=value) for tag, value in finite(values).items()
-        ]
-        summary = Summary(value=scalars)
-        self._open["events"].write(Event(wall_time=time.time(), step=step, summary=summary))
+            self._open["events"] = Events(self.path, step)
+        self._open["events"].write_scalars(values, step)
 
     def positions(self) -> dict[str, Any]:
         """Return the lengths and checksums of the tables, with every line flushed to disk."""
@@ -236,7 +204,7 @@ class RunFolder:
     def close(self) -> None:
         """Close the files and release the lock."""
         for file in reversed(self._open.values()):
-            if file is not None:
+            if hasattr(file, "close"):
                 file.close()
         self._open = {}
 
@@ -259,64 +227,62 @@ class Events:
     Not tensorboardX's own writers: one follows links, the other turns a full disk into a hang.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, step: int):
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        name = f"events.out.tfevents.{int(time.time())}.{platform.node()}.{secrets.token_hex(4)}"
+        self._file = open(folder / name, "xb", buffering=0)  # noqa: SIM115
+        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        # makes TensorBoard drop what an interrupted run wrote from this step on
+        start = SessionLog(status=SessionLog.START)
+        self._write(Event(wall_time=time.time(), step=step, session_log=start))
+
+    def write_scalars(self, values: dict[str, float], step: int) -> None:
+        """Append the finite values of a step."""
         from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
 
-        stem = f"events.out.tfevents.{int(time.time())}.{platform.node()}"
-        names = itertools.chain([stem], (f"{stem}.{number}" for number in range(1, 1_000)))
-        for name in names:
-            try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-                self._handle = os.open(folder / name, flags, 0o666)
-                break
-            except FileExistsError:  # another process's of the same second
-                continue
-        self.write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        scalars = [Summary.Value(tag=tag, simple_value=x) for tag, x in finite(values).items()]
+        self._write(Event(wall_time=time.time(), step=step, summary=Summary(value=scalars)))
 
-    def write(self, event: Any) -> None:
+    def _write(self, event: Any) -> None:
         """Append an event: its length, a checksum, itself, a checksum."""
         from tensorboardX.record_writer import masked_crc32c
 
         data = event.SerializeToString()
         length = struct.pack("<Q", len(data))
         record = length + struct.pack("<I", masked_crc32c(length))
-        os.write(self._handle, record + data + struct.pack("<I", masked_crc32c(data)))
+        self._file.write(record + data + struct.pack("<I", masked_crc32c(data)))
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._handle)
+        self._file.close()
 
 
 def prepare(path: str | Path, overwrite: bool) -> Path:
     """Check that a new run can be written to `path`, and delete the run there to be overwritten."""
     path = Path(path)
     try:
-        _prepare(path, overwrite)
+        if not path.exists():
+            return path
+        if path.is_dir() and all(_is_leftover(x.name) for x in path.iterdir()):
+            return path
+        if not (path / "config.json").is_file():
+            raise RunFolderError(
+                f"{path} exists and is not a run folder: choose another folder (--out)"
+            )
+        if not overwrite:
+            raise RunFolderError(
+                f"{path} already holds a run: continue it with --resume {path}, replace it with "
+                "--overwrite, or choose another folder with --out"
+            )
+        with locked(path):
+            pass
+        shutil.rmtree(path)
     except OSError as error:
         raise RunFolderError(
             f"{path} cannot be used: {error.strerror or error}; choose another folder (--out)"
         ) from error
     return path
-
-
-def _prepare(path: Path, overwrite: bool) -> None:
-    if path.exists() and (
-        not path.is_dir() or any(not _is_leftover(x.name) for x in path.iterdir())
-    ):
-        ours = (path / "config.json").is_file()
-        if overwrite and ours:
-            with locked(path):
-                pass
-            shutil.rmtree(path)
-        elif ours:
-            raise RunFolderError(
-                f"{path} already holds a run: continue it with --resume {path}, replace it with "
-                "--overwrite, or choose another folder with --out"
-            )
-        else:
-            raise RunFolderError(
-                f"{path} exists and is not a run folder: choose another folder (--out)"
-            )
 
 
 def _is_leftover(name: str) -> bool:
@@ -326,7 +292,7 @@ def _is_leftover(name: str) -> bool:
 
 def settings_of(description: dict[str, Any]) -> dict[str, Any]:
     """Return what a checkpoint belongs to, of the content of config.json."""
-    names = ("method", "task", "seed", "config", "environment")
+    names = ("method", "paper_defaults", "task", "seed", "config", "environment")
     return json.loads(json.dumps({name: description[name] for name in names}))
 
 
@@ -337,27 +303,22 @@ def read_config(path: str | Path) -> dict[str, Any]:
         content = files.read_json(file, records.Config)
     except FileNotFoundError:
         raise RunFolderError(f"{path} is not a run folder: it has no config.json") from None
+
+    def refuse(key: str, expected: str) -> None:
+        text = f"{file}, key {key}: expected {expected}; restore the file from a copy"
+        raise RunFolderError(text)
+
     for name, value in content["config"].items():
         if not records.is_setting(value):
-            raise RunFolderError(
-                f"{file}, key config.{files.printable(name)}: expected a setting, got "
-                f"{files.shown(value)}; restore the file from a copy"
-            )
+            refuse(f"config.{files.printable(name)}", f"a setting, got {files.shown(value)}")
     environment = content["environment"]
-    bounds = [_as_array(environment[name]) for name in ("action_low", "action_high")]
-    if any(x is None or x.size != environment["spec"]["action_dim"] for x in bounds) or (
-        bounds[0].shape != bounds[1].shape  # type: ignore[union-attr]
-    ):
-        raise RunFolderError(
-            f"{file}, key environment.action_low: expected the bounds of "
-            f"{environment['spec']['action_dim']} actions, as in action_high; restore the file "
-            "from a copy"
-        )
-    if any(place >= environment["spec"]["obs_dim"] for place in environment["spec"]["closeness"]):
-        raise RunFolderError(
-            f"{file}, key environment.spec.closeness: expected places below "
-            f"{environment['spec']['obs_dim']}; restore the file from a copy"
-        )
+    spec = environment["spec"]
+    low, high = (_as_array(environment[name]) for name in ("action_low", "action_high"))
+    if low is None or high is None or low.shape != high.shape or low.size != spec["action_dim"]:
+        bounds = f"the bounds of {spec['action_dim']} actions, as in action_high"
+        refuse("environment.action_low", bounds)
+    if any(place >= spec["obs_dim"] for place in spec["proximity"]):
+        refuse("environment.spec.proximity", f"places below {spec['obs_dim']}")
     return content
 
 
@@ -374,34 +335,24 @@ def read_episodes(run: Path, cut: dict[str, Any] | None = None, whole: bool = Fa
     """Read episodes.csv of a run, checked; see `read_run_table`."""
     path = run / "episodes.csv"
     table = read_run_table(path, EPISODE_COLUMNS, cut, whole)
-    numbers = table["episode"]
-    for at, (number, length) in enumerate(zip(numbers, table["length"], strict=True)):
-        if number != at + 1 or not length >= 1:
-            raise files.damaged(path, f"line {at + 2} must be episode {at + 1} of 1 step or more")
+    for line, (number, length) in enumerate(zip(table["episode"], table["length"], strict=True), 2):
+        if number != line - 1 or not length >= 1:
+            raise files.damaged(path, f"line {line} must be episode {line - 1} of 1 step or more")
     for before, after in itertools.pairwise(table["step"]):
         if not before <= after:
             raise files.damaged(path, f"its column step falls from {before:g} to {after:g}")
     for name, low, high in RANGES:
-        for at, value in enumerate(table[name]):
+        for line, value in enumerate(table[name], 2):
             if not (math.isnan(value) or low <= value <= high):
-                raise files.damaged(
-                    path, f"line {at + 2} has {name} {value:g}, expected {low:g} to {high:g}"
-                )
+                expected = f"expected {low:g} to {high:g}"
+                raise files.damaged(path, f"line {line} has {name} {value:g}, {expected}")
     return table
 
 
 def read_run_table(
     path: Path, columns: Sequence[str], cut: dict[str, Any] | None = None, whole: bool = False
 ) -> Columns:
-    """Read a table of a run; with `cut` (see `Table`), check that it still begins like that.
-
-    With `whole` it must also end there.
-    """
-    return files.parse_table(path, read_run_bytes(path, cut, whole), columns)
-
-
-def read_run_bytes(path: Path, cut: dict[str, Any] | None = None, whole: bool = False) -> bytes:
-    """Return the text of a table of a run, checked against its `cut`; see `read_run_table`."""
+    """Read a table of a run that begins as a `cut` of it says and, if `whole`, ends there."""
     try:
         data = files.read_bytes(path, files.TABLE_BYTES, "a table")
     except FileNotFoundError:
@@ -410,16 +361,13 @@ def read_run_bytes(path: Path, cut: dict[str, Any] | None = None, whole: bool = 
         raise RunFolderError(f"{path} is missing: restore it from a copy") from None
     if cut is not None:
         start = data[: cut["bytes"]]
-        if (
-            len(start) < cut["bytes"]
-            or hashlib.sha256(start).hexdigest() != cut["sha256"]
-            or (whole and len(data) > len(start))
-        ):
+        same = len(start) == cut["bytes"] and hashlib.sha256(start).hexdigest() == cut["sha256"]
+        if not same or (whole and len(data) > len(start)):
             raise RunFolderError(
                 f"{path} was altered since the run wrote it: its checksum does not match; undo the "
                 "change or restore the file"
             )
-    return data
+    return files.parse_table(path, data, columns)
 
 
 def read_table(path: str | Path) -> Columns:
@@ -461,14 +409,11 @@ def _cell(name: str, value: float) -> str:
 
 
 def lock_folder(path: Path) -> Any:
-    """Lock a folder until the returned file is closed or the process ends, however it ends.
-
-    Two processes writing to one folder would mix their tables.
-    """
+    """Lock a folder until the returned file is closed or the process ends, however it ends."""
     try:
         return files.locked_file(path / ".lock")
     except ImportError:  # Windows refuses to truncate or replace files that are open elsewhere
-        return None
+        return contextlib.nullcontext()
     except BlockingIOError:
         raise RunFolderError(
             f"{path} is in use by another process: wait for it or stop it"
@@ -483,9 +428,5 @@ def lock_folder(path: Path) -> Any:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Lock a folder for a while, see `lock_folder`."""
-    lock = lock_folder(path)
-    try:
+    with lock_folder(path):
         yield
-    finally:
-        if lock is not None:
-            lock.close()

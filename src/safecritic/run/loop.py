@@ -1,7 +1,7 @@
-"""The part that all training loops share: counting, tables, checkpoints, callbacks, signals.
+"""What all training loops share: counting, tables, checkpoints, callbacks, signals.
 
-`OffPolicyTraining` (one learning step per decision) and `OnPolicyTraining` (rollouts)
-define what one advance does and what the state of the run is.
+`OffPolicyTraining` and `OnPolicyTraining` define what one advance does. After `restore(*state())` a
+run continues bit for bit as if it had not stopped.
 """
 
 import os
@@ -10,62 +10,39 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from safecritic.files import FileError
-from safecritic.run import checkpoint, restored
+from safecritic.core.compilation import use_compilation_cache
+from safecritic.core.files import FileError
+from safecritic.run import checkpoint, failure, restored
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.checkpoint import Arrays
+from safecritic.run.compiled import device_arrays, restore_device
 from safecritic.run.episode import EPISODE_COLUMNS, WINDOW, Intervals
+from safecritic.run.failure import NotFiniteError, RunStopped, stop_of
 from safecritic.run.folder import RunFolder
+from safecritic.run.rollout import ActionError
+from safecritic.run.stream import State, join, split
 from safecritic.run.watch import STEPS, RunWarning, Watch
-from safecritic.tasks.checks import EnvError, StepChecks
+from safecritic.tasks.checks import EnvError
 
-COMPILING = "compiling the update: some seconds, in which Ctrl-C has to wait"
+COMPILING = "compiling the update (a few seconds; Ctrl-C takes effect afterwards)"
 STOPPING = b"\nstopping after this step, and saving; Ctrl-C again stops at once, without saving\n"
-
-
-class RunStopped(RuntimeError):
-    """A run that cannot go on; the message says why, and at which step."""
-
-
-class NotFiniteError(RunStopped):
-    """A metric, an action or a value from the environment was NaN, infinite or far too large."""
-
-    def __init__(self, quantity: str, step: int, why: str = ""):
-        about = f" ({why})" if why else ""
-        super().__init__(f"{quantity} was not finite at step {step}{about}: the run was stopped")
-        self.quantity, self.step, self.why = quantity, step, why
-
-
-def stop_of(error: EnvError, step: int) -> RunStopped:
-    """Return the error of a run whose environment failed at `step`."""
-    if not error.finite:
-        return NotFiniteError(error.quantity, step, str(error))
-    return RunStopped(f"{error}; at step {step}: the run was stopped")
-
-
-def checked(step: int, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
-    """Return what a checked environment returned, or raise with the step of the run."""
-    try:
-        return call(*values, **options)
-    except EnvError as error:
-        raise stop_of(error, step) from error
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is left of a run that was stopped by an error."""
+    """What remains of a run that was stopped by an error."""
 
     step: int
-    state: Path | None  # the folder of its state at that moment, if it could be saved
-    usable: bool  # whether that state is finite
+    state: Path | None = None  # the folder of its state at that moment, if it could be saved
+    usable: bool = False  # whether that state is finite
 
 
 class InterruptedRun(KeyboardInterrupt):
@@ -77,18 +54,17 @@ class Loop:
 
     compiled: Any  # the agent's compiled functions; `metrics` names what its update logs
     device: Any  # the state on the device; `agent` is the agent's
+    numbers: type  # the form of the numbers in its checkpoints
 
     def __init__(self, env: Any, config: Any, spec: Any, seed: int):
+        use_compilation_cache()
         self.env, self.config, self.spec, self.seed = env, config, spec, seed
         self.step = 0
         self.episodes = 0
         self.window: deque[dict[str, float]] = deque(maxlen=WINDOW)
         self.locals: dict[str, Any] = {}  # the last step, for callbacks
         self.watch = Watch(config.cost_limit)
-        self.checks: Any = None if env is None else StepChecks(env)
         self.fault: Fault | None = None  # of the last `run`
-
-    # what a loop provides
 
     def advance(self) -> list[dict[str, float]]:
         """Take one or more environment steps and learn; return the rows of ended episodes."""
@@ -96,7 +72,6 @@ class Loop:
 
     def check(self) -> None:
         """Raise NotFiniteError if a metric was not finite at some step."""
-        raise NotImplementedError
 
     def take_metrics(self) -> dict[str, float]:
         """Return the means over the updates since the last call; empty if there were none."""
@@ -106,20 +81,17 @@ class Loop:
         """Return the safety critic's quality on the episodes that ended since the last call."""
         return {}
 
-    def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return the whole run as arrays and numbers."""
+    def streams(self) -> list[State] | None:
+        """Return the states of the environments that are stepped; None before the first step."""
         raise NotImplementedError
 
-    def restore(self, arrays: Arrays, numbers: dict[str, Any]) -> list[str]:
-        """Restore the run from `state()`; return notes on what could not be restored."""
+    def put_back(self, states: list[State]) -> list[str]:
+        """Restore the environments; return notes on what could not be restored."""
         raise NotImplementedError
 
-    def borrowed_env(self) -> AbstractContextManager[list[str]]:
-        """Lend the environment to the caller, who may reset and step it; restore it at the end.
-
-        Yields a list that receives notes on what could not be restored.
-        """
-        raise NotImplementedError
+    def steps_own_env(self) -> bool:
+        """Return whether `env` is stepped, and not others like it."""
+        return True
 
     def close(self) -> None:
         """Release what is only needed while running; `run` calls it when it ends."""
@@ -127,8 +99,6 @@ class Loop:
     def last_step(self, until: int) -> int:
         """Return the step to which a run up to `until` counts; its last decision may go beyond."""
         return until
-
-    # shared by all loops
 
     def record_episode(self, values: dict[str, Any], step: int) -> dict[str, float]:
         """Count an episode that ended at `step`; return its line of the table."""
@@ -150,65 +120,84 @@ class Loop:
 
         A decision or rollout that has begun before is completed: the last step may be later.
         """
-        reason, saved, self.fault = "finished", -1, None
-        clock, clock_step = time.perf_counter(), self.step
-        compiled = False
+        self.fault = None
+        if folder is not None:
+            failure.clear_failure(folder.path)
         with stop_signals() as received:
             try:
-                while self.step < until:
-                    before = self.step
-                    if not compiled and before >= self.config.warm_up:
-                        compiled = True
-                        callback.on_status(COMPILING)
-                    rows = self.advance()
-                    for row in rows:
-                        if folder is not None:
-                            folder.write_episode(row)
-                        callback.on_episode_end(row)
-                    if rows or self._passed(STEPS, before):
-                        for text in self.watch.look(self.window, self.step, until):
-                            # points at the caller of `Agent.learn`
-                            warnings.warn(text, RunWarning, stacklevel=3)
-                    if self._passed(every.log_every, before) and (metrics := self.take_metrics()):
-                        now = time.perf_counter()
-                        metrics["time/steps_per_second"] = (self.step - clock_step) / (now - clock)
-                        clock, clock_step = now, self.step
-                        if self._passed(every.critic_every, before):
-                            metrics |= self.take_critic_quality()
-                        if folder is not None:
-                            folder.write_update(self.step, metrics)
-                        callback.on_log(metrics)
-                    if folder is not None and self._passed(every.checkpoint_every, before):
-                        self.save(folder)
-                        saved = self.step
-                    if not callback.on_step():
-                        reason = "stopped"
-                        break
-                    if received:
-                        reason = "interrupted"
-                        break
-                self.check()
-                if folder is not None and saved != self.step:
-                    self.save(folder)
+                return self._run(until, callback, folder, every, received)
             except Exception as error:
-                self.fault = self._save_apart(folder, error)
-                if isinstance(error, RunStopped) and self.fault.state is not None:
-                    error.args = (f"{error}; its state is in {self.fault.state}",)
-                raise
+                stopped: Exception = error
+                if isinstance(error, EnvError):
+                    stopped = stop_of(error, self.step + 1)
+                elif isinstance(error, ActionError):
+                    stopped = NotFiniteError("action", self.step + 1)
+                self.fault = self._save_apart(folder, stopped)
+                if folder is not None and not isinstance(error, FileError):
+                    failure.write_failure(folder.path, stopped)
+                if isinstance(stopped, RunStopped) and self.fault.state is not None:
+                    stopped.args = (f"{stopped}; its state is in {self.fault.state}",)
+                if stopped is error:
+                    raise
+                raise stopped from error
             finally:
                 self.close()
+
+    def _run(
+        self,
+        until: int,
+        callback: BaseCallback,
+        folder: RunFolder | None,
+        every: Intervals,
+        received: list[int],
+    ) -> str:
+        reason, saved = "finished", -1
+        clock, clock_step = time.perf_counter(), self.step
+        compiled = False
+        while self.step < until and reason == "finished":
+            before = self.step
+            if not compiled and before >= self.config.warm_up:
+                compiled = True
+                callback.on_status(COMPILING)
+            rows = self.advance()
+            for row in rows:
+                if folder is not None:
+                    folder.write_episode(row)
+                callback.on_episode_end(row)
+            if rows or self._passed(STEPS, before):
+                for text in self.watch.look(self.window, self.step, until):
+                    warnings.warn(text, RunWarning, stacklevel=4)  # at the caller of `learn`
+            if self._passed(every.log_every, before) and (metrics := self.take_metrics()):
+                now = time.perf_counter()
+                metrics["time/steps_per_second"] = (self.step - clock_step) / (now - clock)
+                clock, clock_step = now, self.step
+                if self._passed(every.critic_every, before):
+                    metrics |= self.take_critic_quality()
+                if folder is not None:
+                    folder.write_update(self.step, metrics)
+                callback.on_log(metrics)
+            if folder is not None and self._passed(every.checkpoint_every, before):
+                self.save(folder)
+                saved = self.step
+            if not callback.on_step():
+                reason = "stopped"
+            elif received:
+                reason = "interrupted"
+        self.check()
+        if folder is not None and saved != self.step:
+            self.save(folder)
         return reason
 
     def _save_apart(self, folder: RunFolder | None, error: Exception) -> Fault:
         """Save the state at a fault beside the checkpoint, which stays as it is."""
         if folder is None or isinstance(error, FileError):  # where nothing can be written
-            return Fault(self.step, None, False)
+            return Fault(self.step)
         try:
             arrays, numbers = self.state()
             numbers["tables"] = folder.positions()
             checkpoint.save(folder.path / "failed", arrays, numbers, folder.settings)
         except Exception:  # a broken environment may not even tell its state
-            return Fault(self.step, None, False)
+            return Fault(self.step)
         usable = restored.first_unusable(arrays) is None
         return Fault(self.step, folder.path / "failed", usable)
 
@@ -216,37 +205,65 @@ class Loop:
         """Return whether the steps since `before` include a multiple of `interval`."""
         return self.step // interval > before // interval
 
-    def save(self, folder: RunFolder) -> None:
-        """Write a checkpoint to the run folder; a state that is not finite never becomes one."""
+    def usable_state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return the state; raise NotFiniteError if no run could go on from it."""
         self.check()
         arrays, numbers = self.state()
         unusable = restored.first_unusable(arrays)
         if unusable is not None:
             raise NotFiniteError(unusable, self.step)
+        return arrays, numbers
+
+    def save(self, folder: RunFolder) -> None:
+        """Write a checkpoint to the run folder; a state that is not finite never becomes one."""
+        arrays, numbers = self.usable_state()
         numbers["tables"] = folder.positions()
         checkpoint.save(folder.path / "checkpoint", arrays, numbers, folder.settings)
 
-    # parts of `state` and `restore`
-
-    def counters(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return the counters and the last episodes as arrays and numbers."""
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return the whole run as arrays and numbers."""
         table = [[row[name] for name in EPISODE_COLUMNS] for row in self.window]
         window = np.array(table, np.float64).reshape(-1, len(EPISODE_COLUMNS))
+        arrays, streams = join(self.streams())
+        arrays |= device_arrays(self.device) | {"window": window}
         counts = {"step": self.step, "episodes": self.episodes}
-        return {"window": window}, counts | {"watch": self.watch.state()}
+        return arrays, counts | {"watch": self.watch.state(), "streams": streams}
 
-    def restore_counters(self, arrays: Arrays, numbers: dict[str, Any]) -> None:
-        """Restore the counters and the last episodes from `counters()`."""
+    def restore(self, arrays: Arrays, numbers: dict[str, Any]) -> list[str]:
+        """Restore the run from `state()`; return notes on what could not be restored."""
+        restored.check_numbers(self.numbers, numbers)
         restored.check_window(arrays, numbers)
+        restored.check_streams(arrays, numbers["streams"], self.spec)
+        device = restore_device(self.device, arrays)
+        self.check_content(arrays, numbers)
+        self.device = device
         self.step, self.episodes = numbers["step"], numbers["episodes"]
         self.watch.restore(numbers["watch"])
-        self.window.clear()
-        for values in arrays["window"].tolist():
-            self.window.append(dict(zip(EPISODE_COLUMNS, values, strict=True)))
+        rows = (dict(zip(EPISODE_COLUMNS, x, strict=True)) for x in arrays["window"].tolist())
+        self.window = deque(rows, WINDOW)
+        self.restore_content(arrays, numbers)
+        states = split(arrays, numbers["streams"])
+        return [] if states is None else self.put_back(states)
 
-    def checked(self, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
-        """Return what the environment returned, or raise with the step of the run."""
-        return checked(self.step + (call == self.checks.step), call, *values, **options)
+    def check_content(self, arrays: Arrays, numbers: dict[str, Any]) -> None:
+        """Raise CheckpointError if what this kind of run has beside the rest does not fit."""
+
+    def restore_content(self, arrays: Arrays, numbers: dict[str, Any]) -> None:
+        """Restore what this kind of run has beside the rest."""
+
+    @contextmanager
+    def borrowed_env(self) -> Iterator[list[str]]:
+        """Lend the environment to the caller, who may reset and step it; restore it at the end.
+
+        Yields a list that receives notes on what could not be restored.
+        """
+        notes: list[str] = []
+        states = self.streams() if self.steps_own_env() else None
+        try:
+            yield notes
+        finally:
+            if states is not None:
+                notes += self.put_back(states)
 
 
 @contextmanager
@@ -262,8 +279,7 @@ def stop_signals() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         received.append(number)
         if number == signal.SIGINT:
-            # not print, which a signal may interrupt
-            os.write(2, STOPPING)
+            os.write(2, STOPPING)  # not print, which a signal may interrupt
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -3,70 +3,54 @@
     roll     `rollout_steps` steps in `rollout_envs` environments, on all cores
     update   one compiled call on the whole rollout
 
-A rollout has the same number of decisions each time: as many as its steps hold, rounded up. It
-takes fewer steps where an episode ends while an action is held. A run advances by whole rollouts,
-so its steps are rounded up. `state()`
-includes the open episodes of all environments, and a resumed run equals an uninterrupted one.
+A rollout has the same number of decisions each time, as many as its steps hold, rounded up. A run
+advances by whole rollouts.
 """
 
 import functools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from safecritic.agents import scaling
 from safecritic.agents.cpo import Rollout
-from safecritic.agents.interface import EnvSpec
-from safecritic.fast import compilation
-from safecritic.run import env_state, records, restored
+from safecritic.core import scaling
+from safecritic.core.compilation import jit
+from safecritic.core.interface import EnvSpec
+from safecritic.run import restored
 from safecritic.run.checkpoint import Arrays
-from safecritic.run.compiled import act, device_arrays, first_state, restore_device
+from safecritic.run.compiled import Compiled, act, first_state
 from safecritic.run.episode import STEP_COLUMNS
-from safecritic.run.loop import Loop, NotFiniteError
+from safecritic.run.failure import NotFiniteError
+from safecritic.run.loop import Loop
 from safecritic.run.processes import cores
-from safecritic.run.rollouts import GaussianPolicy, State, Stream, StreamRollout, Streams, Workers
+from safecritic.run.records import OnPolicyNumbers
+from safecritic.run.stream import State, dropped_note
+from safecritic.run.workers import GaussianPolicy, Roll, Streams, Workers
 from safecritic.tasks.adapter import is_ours, make_env
 
-SIGNALS = Rollout._fields[:-2]  # the fields that `StreamRollout` has too
-
-
-class Compiled(NamedTuple):
-    """The functions of one run under jit, and the names of the metrics of an update."""
-
-    init: Any
-    act: Any
-    deploy: Any
-    update: Any
-    values: Any
-    metrics: tuple[str, ...]
+SIGNALS = Rollout._fields[:-2]  # the fields that `Roll` has too
 
 
 class Device(NamedTuple):
     """The state on the device."""
 
-    agent: Any  # the agent's state
+    agent: Any
 
 
 @functools.lru_cache(maxsize=16)
 def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
     """Compile the agent's functions; the same settings return the same objects, compiled once."""
 
-    def jit(function: Any, **fixed: Any) -> Any:
-        return jax.jit(functools.partial(function, **fixed))
-
-    init = compilation.jit(agent.init, once=True, spec=spec, config=config)
+    init = jit(agent.init, spec=spec, config=config)
     update = jit(agent.update, config=config)
     state = jax.eval_shape(init, jax.random.PRNGKey(0))
     empty = jax.eval_shape(lambda: empty_rollout(config, spec))
     return Compiled(
         init=init,
-        act=jit(act, agent=agent, config=config, explore=True),
-        deploy=jit(act, agent=agent, config=config, explore=False),
+        act=jit(act, agent=agent, config=config),
         update=update,
         values=jit(agent.values, config=config),
         metrics=tuple(sorted(jax.eval_shape(update, state, empty)[1])),
@@ -89,10 +73,9 @@ def empty_rollout(config: Any, spec: EnvSpec) -> Rollout:
 
 
 class OnPolicyTraining(Loop):
-    """One on-policy run: environments, agent, and every counter and random stream.
+    """One on-policy run, in environments made from `env_id` or else in `env` alone."""
 
-    The environments are made from `env_id`; without one, `env` alone is stepped.
-    """
+    numbers = OnPolicyNumbers
 
     def __init__(
         self,
@@ -105,7 +88,6 @@ class OnPolicyTraining(Loop):
         declared: dict[str, Any] | None = None,  # of the environment, keywords of `adapt`
         fresh: bool = True,
     ):
-        compilation.use_compilation_cache()
         super().__init__(env, config, spec, seed)
         self.env_id, self.declared = env_id, declared or {}
         self.n_envs = 1 if env_id is None else config.rollout_envs
@@ -117,39 +99,40 @@ class OnPolicyTraining(Loop):
         self.metric_sums: dict[str, float] = {}
         self.updates = 0
 
-    def _streams(self) -> Streams | Workers:
-        """Return the streams, starting them if there are none."""
+    def _pool(self) -> Streams | Workers:
+        """Return the environments, starting them if there are none."""
         if self.pool is not None:
             return self.pool
         processes = min(self.config.rollout_workers or cores(), self.n_envs)
+        making = {"action_repeat": self.config.action_repeat, **self.declared}
         if self.env_id is None:
-            self.pool = Streams([Stream(self.env, self.seed, 0)])
-        elif processes > 1 and importable_elsewhere(self.env_id):
-            self.pool = Workers(self.env_id, self.seed, self.n_envs, processes, self._making())
+            self.pool = Streams([self.env], self.seed, [0])
+        elif processes > 1 and (is_ours(self.env_id) or ":" in self.env_id):
+            # one that is registered in this process alone, no other process can make
+            self.pool = Workers(self.env_id, self.seed, self.n_envs, processes, making)
         else:
-            envs = [make_env(self.env_id, **self._making())[0] for _ in range(self.n_envs)]
-            self.pool = Streams([Stream(env, self.seed, i) for i, env in enumerate(envs)])
+            envs = [make_env(self.env_id, **making)[0] for _ in range(self.n_envs)]
+            self.pool = Streams(envs, self.seed, range(self.n_envs))
         if self.saved_streams is not None:
             self.pool.restore(self.saved_streams)
             self.saved_streams = None
         return self.pool
 
-    def _making(self) -> dict[str, Any]:
-        """Return the keywords with which `make_env` makes a further environment."""
-        return {"action_repeat": self.config.action_repeat, **self.declared}
-
     def advance(self) -> list[dict[str, float]]:
         """Take one rollout and make one update; return the rows of ended episodes in order."""
         each = decisions(self.config, self.n_envs)
-        policy = numpy_policy(self.device.agent, self.config)
         try:
-            parts = self._streams().roll(policy, each, self.config.gamma, self.step)
+            parts = self._pool().roll(numpy_policy(self.device.agent), each, self.config.gamma)
         except BaseException:
             if isinstance(self.pool, Workers):  # they have closed themselves
                 self.pool = None
             raise
         taken = np.cumsum(np.sum([part.steps for part in parts], axis=0))
-        rows = self._rows(parts, taken)
+        ended = [(x.at, number, x.row) for number, part in enumerate(parts) for x in part.episodes]
+        rows = [
+            self.record_episode(row | {"multiplier": math.nan}, self.step + int(taken[at]))
+            for at, _, row in sorted(ended, key=lambda episode: episode[:2])
+        ]
         self.step += int(taken[-1])
         cost, length = self._episode_means(parts)
         stacked: Any = {name: np.stack([getattr(part, name) for part in parts]) for name in SIGNALS}
@@ -166,136 +149,71 @@ class OnPolicyTraining(Loop):
         self.locals.update(rollout=rollout, metrics=metrics)
         return rows
 
-    def _rows(self, parts: list[StreamRollout], taken: np.ndarray) -> list[dict[str, float]]:
-        """Count the episodes that ended, in order of their decisions; return their rows.
-
-        `taken` are the steps of all environments up to each decision.
-        """
-        ended = [(t, number, row) for number, part in enumerate(parts) for t, row in part.episodes]
-        ended.sort(key=lambda episode: episode[:2])
-        return [
-            self.record_episode(row | {"multiplier": math.nan}, self.step + int(taken[t]))
-            for t, _, row in ended
-        ]
-
-    def _episode_means(self, parts: list[StreamRollout]) -> tuple[float, float]:
+    def _episode_means(self, parts: list[Roll]) -> tuple[float, float]:
         """Return mean cost and decisions of the episodes that ended in the last rollout with any.
 
         Before any has ended, these are the cost and decisions so far of the open ones.
         """
-        costs = [row["cost"] for part in parts for _, row in part.episodes]
-        if costs:
-            lengths = [length for part in parts for length in part.decisions]
-            self.last_episodes = (float(np.mean(costs)), float(np.mean(lengths)))
-        elif math.isnan(self.last_episodes[0]):
-            cost, length = np.mean([part.open for part in parts], axis=0)
-            return float(cost), float(length)
-        return self.last_episodes
+        ended = [(x.row["cost"], x.decisions) for part in parts for x in part.episodes]
+        if not ended and not math.isnan(self.last_episodes[0]):
+            return self.last_episodes
+        cost, length = np.mean(ended or [part.open for part in parts], axis=0).tolist()
+        if ended:
+            self.last_episodes = (cost, length)
+        return cost, length
 
     def last_step(self, until: int) -> int:
-        """Return the step at which a run up to `until` ends: with a whole rollout."""
         each = decisions(self.config, self.n_envs) * self.n_envs * self.config.action_repeat
         return self.step + -(-(until - self.step) // each) * each
 
-    def check(self) -> None:
-        """Do nothing: `advance` raises NotFiniteError itself."""
-
     def take_metrics(self) -> dict[str, float]:
-        """Return the means over the updates since the last call; empty if there were none."""
         means = {name: x / self.updates for name, x in self.metric_sums.items()}
         self.metric_sums, self.updates = {}, 0
         return means
 
-    # ------------------------------------------------------------ checkpoints
+    def streams(self) -> list[State] | None:
+        return self.saved_streams if self.pool is None else self.pool.states()
+
+    def put_back(self, states: list[State]) -> list[str]:
+        if self.env_id is None and self.env is not None:
+            return self._pool().restore(states)
+        self.saved_streams = states  # until the environments are made
+        lost = [content["steps"] for content, values in states if "env" not in values]
+        return dropped_note(sum(int(x[:, STEP_COLUMNS.index("steps")].sum()) for x in lost))
+
+    def steps_own_env(self) -> bool:
+        return self.env_id is None and self.pool is not None
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return the whole run as arrays and numbers."""
-        arrays, numbers = self.counters()
-        arrays |= device_arrays(self.device)
-        streams = self.saved_streams if self.pool is None else self.pool.states()
-        numbers |= {
-            "last_episodes": None
-            if math.isnan(self.last_episodes[0])
-            else list(self.last_episodes),
-            "metric_sums": self.metric_sums,
-            "updates": self.updates,
-            "streams": None if streams is None else [values for _, values in streams],
-        }
-        for number, (content, _) in enumerate(streams or []):
-            arrays |= {f"stream{number}/{name}": x for name, x in content.items()}
-        return arrays, numbers
+        arrays, numbers = super().state()
+        last = None if math.isnan(self.last_episodes[0]) else list(self.last_episodes)
+        sums = {"metric_sums": self.metric_sums, "updates": self.updates}
+        return arrays, numbers | {"last_episodes": last} | sums
 
-    def restore(self, arrays: Arrays, numbers: dict[str, Any]) -> list[str]:
-        """Restore the run from `state()`; return notes on what could not be restored."""
-        restored.check_numbers(records.OnPolicyNumbers, numbers)
-        restored.check_streams(arrays, numbers["streams"], self.n_envs, self.spec)
-        self.device = restore_device(self.device, arrays)
-        self.restore_counters(arrays, numbers)
+    def check_content(self, arrays: Arrays, numbers: dict[str, Any]) -> None:
+        if numbers["streams"] is not None:
+            number = len(numbers["streams"])
+            restored.require(number == self.n_envs, "streams", self.n_envs, number)
+
+    def restore_content(self, arrays: Arrays, numbers: dict[str, Any]) -> None:
         self.last_episodes = tuple(numbers["last_episodes"] or (math.nan, math.nan))
         self.metric_sums, self.updates = numbers["metric_sums"], numbers["updates"]
-        if numbers["streams"] is None:
-            return []
-        states = []
-        for number, values in enumerate(numbers["streams"]):
-            prefix = f"stream{number}/"
-            content = {
-                name.removeprefix(prefix): x
-                for name, x in arrays.items()
-                if name.startswith(prefix)
-            }
-            states.append((content, values))
-        if self.env_id is None and self.env is not None:
-            return self._streams().restore(states)
-        self.saved_streams = states
-        lost = [content["steps"] for content, values in states if "env" not in values]
-        steps = sum(int(table[:, STEP_COLUMNS.index("steps")].sum()) for table in lost)
-        return [env_state.dropped_note(steps)] if lost else []
 
     def close(self) -> None:
-        """End the workers; the next run starts again from the states of their streams."""
-        if isinstance(self.pool, Workers):
+        if isinstance(self.pool, Workers):  # the next run starts from the states of their streams
             pool, self.pool = self.pool, None
             try:
                 self.saved_streams = pool.states()
             finally:
                 pool.close()
 
-    @contextmanager
-    def borrowed_env(self) -> Iterator[list[str]]:
-        """Lend the environment to the caller and restore it at the end (see `Loop`)."""
-        pool = self.pool
-        notes: list[str] = []
-        if pool is None or self.env_id is not None:  # `env` is not the one being stepped
-            yield notes
-            return
-        states = pool.states()
-        try:
-            yield notes
-        finally:
-            notes += pool.restore(states)
 
-
-def importable_elsewhere(env_id: str) -> bool:
-    """Return whether another process can make this environment.
-
-    It cannot if the environment is registered in this process alone.
-    """
-    return is_ours(env_id) or ":" in env_id
-
-
-def numpy_policy(state: Any, config: Any) -> GaussianPolicy:
+def numpy_policy(state: Any) -> GaussianPolicy:
     """Return the policy in the form that the streams use."""
-    scaled = config.observation_scaling != "none"
-    closeness = np.asarray(state.scaler.closeness)
-    mean, var = np.asarray(state.scaler.mean), np.asarray(state.scaler.var)
     return GaussianPolicy(
-        layers=[(np.asarray(x["w"]), np.asarray(x["b"])) for x in state.policy.mean],
+        layers=[{name: np.asarray(x) for name, x in layer.items()} for layer in state.policy.mean],
         std=np.exp(np.asarray(state.policy.log_std)),
-        shift=mean if scaled else np.zeros_like(mean),
-        spread=np.sqrt(np.maximum(var, np.float32(scaling.LEAST_VARIANCE)))
-        if scaled
-        else np.ones_like(var),
-        closeness=closeness[: None if scaling.widens(config) else 0],
-        power=config.sharpening,
-        clip=scaling.CLIP if scaled else math.inf,
+        near=np.asarray(state.scaler.proximity),
+        mean=np.asarray(state.scaler.mean),
+        obs_std=np.asarray(scaling.std(state.scaler)),
     )

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from safecritic import files
+from safecritic.core import files
 
 _held: list[IO[bytes]] = []  # locks of cores, as long as this process lives
 
@@ -58,9 +58,6 @@ def search_path() -> str:
 
 
 def worker_environment(path: str | None = None) -> dict[str, str]:
-    """Return the environment of a worker on one core: one thread, and this process's PYTHONPATH.
-
-    `path` replaces that PYTHONPATH.
-    """
+    """Return the environment of a worker on one core: one thread, and `path` or this PYTHONPATH."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     return os.environ | threads | {"PYTHONPATH": search_path() if path is None else path}

@@ -1,10 +1,13 @@
-"""The forms of the files of a run: what must be in them before anything uses it."""
+"""The forms of the files of a run and of the numbers in a checkpoint, for `core.schema`.
+
+`CLOSED` classes are those whose keys become keywords.
+"""
 
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from safecritic.schema import Count, Digest, Matching, Name, Within
+from safecritic.core.schema import Count, Digest, Matching, Name, Within
 
 SEED = Annotated[int, Within(0, 2**63 - 1)]
 MethodName = Annotated[str, Matching(r"[\w-]{1,100}", "the name of a method")]
@@ -16,25 +19,23 @@ NOT_NEGATIVE = Annotated[float, Within(0)]
 class Declared:
     """What was declared about an environment: keywords of `adapt`."""
 
-    CLOSED: ClassVar[bool] = True  # its keys become keywords
+    CLOSED: ClassVar[bool] = True
 
     cost_key: str | None = None
     no_cost: bool | None = None
     success_key: str | None = None
-    closeness: list[Count] | None = None
+    proximity: list[Count] | None = None
     cost: str | None = None  # the name of a function
 
 
 @dataclass
 class Spec:
-    """An agent's `EnvSpec`."""
-
-    CLOSED: ClassVar[bool] = True  # its keys become keywords
+    CLOSED: ClassVar[bool] = True
 
     obs_dim: Annotated[int, Within(1, 10**6)]
     action_dim: Annotated[int, Within(1, 10**4)]
     cost_max: NOT_NEGATIVE | None
-    closeness: list[Count]
+    proximity: list[Count]
 
 
 @dataclass
@@ -52,9 +53,7 @@ class Environment:
 
 @dataclass
 class Every:
-    """Intervals of a run."""
-
-    CLOSED: ClassVar[bool] = True  # its keys become keywords
+    CLOSED: ClassVar[bool] = True
 
     log_every: Annotated[int, Within(1, 10**12)]
     critic_every: Annotated[int, Within(1, 10**12)]
@@ -69,6 +68,7 @@ class Config:
     title: Annotated[str, Matching(r"[^<>\x00-\x1f\x7f$]{1,200}", "the title of a method")]
     task: Name
     seed: SEED
+    paper_defaults: bool
     config: dict[str, Any]
     environment: Environment
     steps: Count
@@ -78,8 +78,6 @@ class Config:
 
 @dataclass
 class Cut:
-    """How much of a table there was at some time."""
-
     bytes: Count
     sha256: Digest
 
@@ -100,7 +98,6 @@ class SummaryFile:
     episodes: Count
     tables: Tables
     warnings: Annotated[list[str], Within(0, 1_000)] | None = None
-    packed: Tables | None = None  # of a packed run: its tables as the run wrote them
 
 
 @dataclass
@@ -124,8 +121,6 @@ class EvaluationFile:
 
 @dataclass
 class Errors:
-    """Errors of a cost map."""
-
     gradient_mse: float | None
     contrast_error: float | None
     entropy_error: float | None
@@ -195,16 +190,12 @@ class WandbRun:
 
 @dataclass
 class Words128:
-    """The state of PCG64."""
-
     state: Annotated[int, Within(0, 2**128)]
     inc: Annotated[int, Within(0, 2**128)]
 
 
 @dataclass
 class Rng:
-    """A random stream of NumPy."""
-
     bit_generator: Literal["PCG64"]
     state: Words128
     has_uint32: Annotated[int, Within(0, 1)]
@@ -213,8 +204,6 @@ class Rng:
 
 @dataclass
 class WatchState:
-    """What `Watch` keeps."""
-
     messages: dict[str, str]
     episodes: Count
     steps: Count
@@ -222,44 +211,34 @@ class WatchState:
     course: Annotated[list[list[float | None]], Within(0, 500)]
 
 
+@dataclass
+class StreamNumbers:
+    rng: Rng
+    env: dict[str, str] | None = None
+    elapsed: list[Count] | None = None
+
+
 @dataclass(kw_only=True)
 class Counters:
-    """What every run keeps."""
-
     step: Count
     episodes: Count
     watch: WatchState
+    streams: Annotated[list[StreamNumbers], Within(1, 10_000)] | None
     tables: Tables | None = None
 
 
 @dataclass(kw_only=True)
 class OffPolicyNumbers(Counters):
-    """The numbers of an off-policy run."""
-
-    rng: Rng
-    lengths: list[Count]
+    streams: Annotated[list[StreamNumbers], Within(1, 1)] | None
+    lengths: list[Count]  # of the episodes that were not assessed yet
     terminated: list[bool]
-    env: dict[str, str] | None = None
-    elapsed: list[Count] | None = None
-
-
-@dataclass
-class StreamNumbers:
-    """The numbers of one environment of an on-policy run."""
-
-    rng: Rng
-    env: dict[str, str] | None = None
-    elapsed: list[Count] | None = None
 
 
 @dataclass(kw_only=True)
 class OnPolicyNumbers(Counters):
-    """The numbers of an on-policy run."""
-
     last_episodes: Annotated[list[float], Within(2, 2)] | None
     metric_sums: dict[str, float]
     updates: Count
-    streams: Annotated[list[StreamNumbers], Within(1, 10_000)] | None
 
 
 def is_setting(value: Any) -> bool:

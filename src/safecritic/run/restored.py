@@ -1,8 +1,7 @@
 """Checks of a checkpoint's content before a run continues from it.
 
-A checksum says that the bytes are those that were written. These checks say that a run can go on
-from them: counters that agree, cursors within the buffer, numbers that are finite. What does not
-fit is refused here: further on it would be an error without a name, or other numbers unsaid.
+A checksum says that the bytes are those that were written; these checks say that a run can go on
+from them: counters that agree, cursors within the buffer, numbers that are finite.
 """
 
 from pathlib import Path
@@ -10,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from safecritic.agents.interface import EnvSpec
-from safecritic.files import FileError
+from safecritic.core.files import FileError
+from safecritic.core.interface import EnvSpec
+from safecritic.core.schema import check
 from safecritic.run.checkpoint import INDEX, Arrays, CheckpointError
 from safecritic.run.episode import EPISODE_COLUMNS, STEP_COLUMNS, WINDOW
-from safecritic.schema import check
 from safecritic.tasks.checks import LARGEST
 
 REPLAY = "device/replay/"
-LOGGED = ("device/metric_sums", "device/first_nonfinite_step")
 
 
 def first_unusable(arrays: Arrays) -> str | None:
@@ -27,7 +25,7 @@ def first_unusable(arrays: Arrays) -> str | None:
     What an episode does not report is NaN in its record, so records are not looked at.
     """
     for name, x in arrays.items():
-        if name.startswith("device/") or name in ("obs", "pending"):
+        if name.startswith("device/") or name.endswith("/obs") or name == "pending":
             if x.dtype.kind == "f" and not np.isfinite(x).all():
                 return name
             if name == "device/first_nonfinite_step" and x.any():
@@ -51,10 +49,8 @@ def check_numbers(schema: type, numbers: dict[str, Any]) -> None:
     except FileError as error:
         raise CheckpointError(str(error)) from error
     course = numbers["watch"]["course"]
-    require(all(len(pair) == 2 for pair in course), "watch.course", "pairs of numbers", "others")
-    require(
-        all(pair[0] is not None for pair in course), "watch.course", "costs that are known", "null"
-    )
+    pairs = all(len(pair) == 2 and pair[0] is not None for pair in course)
+    require(pairs, "watch.course", "pairs of a cost and a multiplier", "others")
 
 
 def check_array(
@@ -67,10 +63,8 @@ def check_array(
     fits = x.dtype == dtype and x.ndim == len(shape)
     fits = fits and all(n is None or n == m for n, m in zip(shape, x.shape, strict=True))
     require(fits, name, f"{np.dtype(dtype)} {shape}", f"{x.dtype} {x.shape}")
-    if finite:
-        require(np.isfinite(x).all(), name, "finite", "others")
-    else:
-        require(not np.isinf(x).any(), name, "finite or unknown", "infinity")
+    usable = np.isfinite(x) if finite else ~np.isinf(x)
+    require(usable.all(), name, "finite" if finite else "finite or unknown", "others")
     return x
 
 
@@ -79,13 +73,10 @@ def check_window(arrays: Arrays, numbers: dict[str, Any]) -> None:
     window = check_array(arrays, "window", np.float64, (None, len(EPISODE_COLUMNS)), finite=False)
     expected = min(numbers["episodes"], WINDOW)
     require(len(window) == expected, "window", f"{expected} episodes", len(window))
-    require(
-        numbers["watch"]["episodes"] == numbers["episodes"],
-        "watch.episodes",
-        numbers["episodes"],
-        numbers["watch"]["episodes"],
-    )
-    require(numbers["watch"]["steps"] <= numbers["step"], "watch.steps", "steps of the run", "more")
+    watched = numbers["watch"]
+    same = watched["episodes"] == numbers["episodes"]
+    require(same, "watch.episodes", numbers["episodes"], watched["episodes"])
+    require(watched["steps"] <= numbers["step"], "watch.steps", "steps of the run", "more")
     known = window[:, [EPISODE_COLUMNS.index(name) for name in ("episode", "step", "length")]]
     require(not np.isnan(known).any(), "window", "episodes with a number and a length", "others")
     first = numbers["episodes"] - expected + 1
@@ -106,28 +97,19 @@ def check_records(steps: np.ndarray) -> None:
 
 
 def check_off_policy(arrays: Arrays, numbers: dict[str, Any], spec: EnvSpec) -> None:
-    """Check the open episodes, the observation and the transition that waits."""
+    """Check the episodes that ended and the transition that waits."""
     lengths, terminated = numbers["lengths"], numbers["terminated"]
-    require(lengths, "lengths", "one or more episodes", "none")
     require(len(lengths) == len(terminated), "terminated", f"{len(lengths)} ends", len(terminated))
-    steps = check_array(arrays, "steps", np.float64, (None, len(STEP_COLUMNS)), finite=False)
-    require(len(steps) == sum(lengths), "steps", f"{sum(lengths)} rows", len(steps))
+    steps = check_array(arrays, "unassessed", np.float64, (None, len(STEP_COLUMNS)), finite=False)
+    require(len(steps) == sum(lengths), "unassessed", f"{sum(lengths)} rows", len(steps))
     check_records(steps)
     waiting = 0
-    if "obs" in arrays:
-        check_array(arrays, "obs", np.float32, (spec.obs_dim,))
     if "pending" in arrays:
         row = check_array(arrays, "pending", np.float32, (2 * spec.obs_dim + spec.action_dim + 6,))
         cost, waiting = row[spec.obs_dim + spec.action_dim + 1 :][:2]
         require(cost >= 0 and waiting >= 1, "pending", "a cost >= 0 and a step or more", "less")
-    device = arrays.get("device/step", np.zeros(0))
-    require(device.size == 1, "device/step", "one number", device.shape)
-    require(
-        int(device) + int(waiting) == numbers["step"],
-        "step",
-        f"{int(device) + int(waiting)}, as in its arrays",
-        numbers["step"],
-    )
+    expected = int(arrays["device/step"]) + int(waiting)
+    require(expected == numbers["step"], "step", f"{expected}, as in its arrays", numbers["step"])
 
 
 def check_replay(arrays: Arrays, capacity: int, step: int) -> None:
@@ -153,12 +135,9 @@ def check_replay(arrays: Arrays, capacity: int, step: int) -> None:
         require(largest < LARGEST, f"replay {name}", f"within {LARGEST:g}", f"{largest:g}")
 
 
-def check_streams(arrays: Arrays, streams: Any, number: int, spec: EnvSpec) -> None:
-    """Check the open episodes and the observations of an on-policy run."""
-    if streams is None:
-        return
-    require(len(streams) == number, "streams", number, len(streams))
-    for at in range(number):
+def check_streams(arrays: Arrays, streams: Any, spec: EnvSpec) -> None:
+    """Check the open episodes and the observations of the environments."""
+    for at in range(len(streams or [])):
         name = f"stream{at}/steps"
         check_records(check_array(arrays, name, np.float64, (None, len(STEP_COLUMNS)), False))
         if f"stream{at}/obs" in arrays:

@@ -1,8 +1,4 @@
-"""What the user of a run should look at: warnings that name what probably went wrong.
-
-Each is given once in a run: by `warnings`, as a plain line by the command line, and in the list
-`warnings` of summary.json.
-"""
+"""Warnings of what probably goes wrong in a run, each given once and kept in summary.json."""
 
 import itertools
 import math
@@ -29,7 +25,7 @@ class Watch:
 
     def __init__(self, cost_limit: float):
         self.cost_limit = cost_limit
-        self.expects_cost = True  # False: a run without any cost is no surprise
+        self.expects_cost = True
         self.messages: dict[str, str] = {}
         self.episodes = 0
         self.steps = 0  # of these episodes
@@ -71,8 +67,8 @@ class Watch:
             yield (
                 "screen",
                 f"the screen changed {share:.0%} of the actions of the last {WINDOW} episodes, so "
-                "that it acts more often than the policy: raise training_tolerance "
-                "(--training-tolerance), or check that the cost limit "
+                "that it acts more often than the policy: raise screen.tolerance "
+                "(--screen.tolerance), or check that the cost limit "
                 f"{self.cost_limit:g} is within reach (--cost-limit)",
             )
         if 2 * step >= until and self.only_rises():
@@ -88,7 +84,7 @@ class Watch:
     def only_rises(self) -> bool:
         """Return whether the multiplier never fell in the last half, with costs above the limit.
 
-        Means over a few periods are compared, since single episodes are noisy.
+        Means over a few periods are compared: single episodes are noisy.
         """
         if self.episodes < LEAST_EPISODES:
             return False
@@ -107,21 +103,16 @@ class Watch:
 
     def state(self) -> dict[str, Any]:
         """Return the warnings and the episodes so far, as JSON."""
+        kept = {name: getattr(self, name) for name in ("messages", "episodes", "steps", "costly")}
         course = [[cost, None if math.isnan(x) else x] for cost, x in self.course]
-        return {
-            "messages": dict(self.messages),
-            "episodes": self.episodes,
-            "steps": self.steps,
-            "costly": self.costly,
-            "course": course,
-        }
+        return kept | {"messages": dict(self.messages), "course": course}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state()`."""
         self.messages, self.episodes = dict(state["messages"]), state["episodes"]
         self.steps, self.costly = state["steps"], state["costly"]
-        self.course.clear()
-        self.course.extend((cost, math.nan if x is None else x) for cost, x in state["course"])
+        course = ((cost, math.nan if x is None else x) for cost, x in state["course"])
+        self.course = deque(course, MOST_EPISODES)
 
 
 def changed_share(window: Sequence[dict[str, float]]) -> float:

@@ -15,17 +15,10 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from .file import PolicyFileError, read
+from .memory import Memory
 from .monitor import Monitor, Threshold
 from .network import Decision
 from .policy import FaultWarning, Policy, load
 
-__all__ = [
-    "Decision",
-    "FaultWarning",
-    "Monitor",
-    "Policy",
-    "PolicyFileError",
-    "Threshold",
-    "load",
-    "read",
-]
+__all__ = ["Decision", "FaultWarning", "Memory", "Monitor", "Policy", "PolicyFileError",
+           "Threshold", "load", "read"]  # fmt: skip

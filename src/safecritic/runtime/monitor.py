@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -38,7 +38,7 @@ class Monitor:
         every: seconds between two lines.
         window: decisions in the rolling view.
         stream: where the lines go, by default stderr; None for none.
-        log: file, or path of one, for a line of JSON each.
+        log: file to append a line of JSON each to.
         threshold: values beyond which the fallback answers.
         clock: seconds.
     """
@@ -50,61 +50,47 @@ class Monitor:
         every: float = 1.0,
         window: int = 200,
         stream: TextIO | None = sys.stderr,
-        log: TextIO | str | Path | None = None,
+        log: str | Path | None = None,
         threshold: Threshold | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.policy, self.every, self.stream, self.clock = policy, every, stream, clock
         self.threshold = threshold or Threshold()
-        self._opened = isinstance(log, str | Path)
-        self._log: TextIO | None = open(log, "a") if isinstance(log, str | Path) else log  # noqa: SIM115
-        self._rows: deque[tuple[float, float, bool, bool]] = deque(maxlen=window)
+        self._log = None if log is None else open(log, "a")  # noqa: SIM115
+        self._seen: deque[Decision] = deque(maxlen=window)
         self._latency: deque[float] = deque(maxlen=window)
         self._known = policy.contract.get("training", {}).get("influence")
         self._start = self._last = clock()
-        self._before: Counter[str] = Counter(policy.counts)
-        self._made = 0  # decisions of the network
-        policy.veto = self._see
+        self._before = policy.counts.copy()
+        self.spend, self.reset = policy.spend, policy.reset
+        self._newest: Decision | None = None  # of this call
+        policy.veto = self._veto
 
     def __call__(self, observation: Any) -> np.ndarray:
         """Return the action of this control step: the policy's, or the fallback's."""
-        before = self._made
-        start = self.clock()
+        before, self._newest = self.clock(), None
         action = self.policy(observation)
         now = self.clock()
-        if self._made > before:
-            self._latency.append(now - start)
+        if self._newest is not None:
+            self._latency.append(now - before)
         if now - self._last >= self.every:
             self._last = now
             self.write()
         return action
 
-    def spend(self, cost: float) -> None:
-        """Add the cost of a control step."""
-        self.policy.spend(cost)
-
-    def reset(self) -> None:
-        """Begin an episode."""
-        self.policy.reset()
-
     def close(self) -> None:
-        """Write the last line and close a log that was opened here."""
+        """Write the last line and close the log."""
         self.write()
-        if self._opened and self._log is not None:
+        if self._log is not None:
             self._log.close()
 
-    def _see(self, new: Decision) -> str:
+    def _veto(self, new: Decision) -> str:
         """Add a decision to the view; return the threshold that it exceeds, or nothing."""
-        self._made += 1
-        self._rows.append((new.q_cost, new.influence, new.screened, new.changed))
-        values = {
-            "q_cost": new.q_cost,
-            "influence": new.influence,
-            "cost": self.policy.spent,
-            "latency": self._latency[-1] if self._latency else 0.0,
-        }
-        for name, value in values.items():
-            most = getattr(self.threshold, name)
+        self._newest = new
+        self._seen.append(new)
+        latency = self._latency[-1] if self._latency else 0.0
+        values = (new.q_cost, new.influence, self.policy.spent, latency)
+        for name, value, most in zip(Threshold._fields, values, self.threshold, strict=True):
             if most is not None and value > most:
                 return f"{name} {value:.4g} above {most:g}"
         return ""
@@ -117,7 +103,8 @@ class Monitor:
 
     def view(self) -> dict[str, Any]:
         """Return the rolling view; a number that does not exist is None."""
-        q, u, screened, changed = np.array(self._rows or [(math.nan,) * 4], float).T
+        seen = [(x.q_cost, x.influence, x.screened, x.changed) for x in self._seen]
+        q, u, screened, changed = np.array(seen or [(math.nan,) * 4], float).T
         latency = np.array(self._latency or [math.nan])
         counts = self.policy.counts - self._before
         view = {
@@ -132,16 +119,14 @@ class Monitor:
             "screened": screened.mean(),
             "changed": changed.mean(),
             "cost": self.policy.spent,
-            "left": self.policy.left,
+            "remaining": self.policy.remaining,
             "latency_p50": np.quantile(latency, 0.5),
             "latency_p99": np.quantile(latency, 0.99),
             "latency_max": latency.max(),
             "faults": counts["faults"],
         }
-        return {
-            name: None if isinstance(x, float) and not math.isfinite(x) else _plain(x)
-            for name, x in view.items()
-        }
+        numbers = {name: np.asarray(x).item() for name, x in view.items()}
+        return {name: x if math.isfinite(x) else None for name, x in numbers.items()}
 
     def line(self) -> str:
         """Return the rolling view as one line."""
@@ -157,10 +142,8 @@ class Monitor:
             f"  {shown('latency_p50', '.2f', 1e3)} ms (worst {shown('latency_max', '.2f', 1e3)})"
             f"  faults {view['faults']}"
         )
-        seen = view["unfamiliar"]
-        if seen is not None and seen >= 0.999:
-            text += "  I have not seen this: u above 99.9% of training"
-        return text
+        new = view["unfamiliar"] is not None and view["unfamiliar"] >= 0.999
+        return text + ("  I have not seen this: u above 99.9% of training" if new else "")
 
     def write(self) -> None:
         """Write the view now, to the terminal and to the log."""
@@ -169,8 +152,3 @@ class Monitor:
         if self._log is not None:
             self._log.write(json.dumps(self.view(), allow_nan=False) + "\n")
             self._log.flush()
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of NumPy as Python's."""
-    return value.item() if isinstance(value, np.generic) else value

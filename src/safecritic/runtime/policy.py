@@ -1,146 +1,126 @@
-"""A policy in operation: checked observations in, finite actions out, the budget kept.
+"""The policy that acts when deployed: checked observations in, finite actions out, a budget kept.
 
     policy = load("policy.safecritic")
     policy.reset()                   # an episode begins
     action = policy(observation)     # at every control step
     policy.spend(cost)               # what that step cost
 
-A call that cannot be answered (no observation, a wrong shape, a number that is not finite or out of
-range, a call that comes too late) is answered by the declared fallback, counted and reported.
+`agent.policy()` returns the same object, made in memory. A call that cannot be answered (no
+observation, a wrong shape, a number that is not finite or out of range, a call that comes too late)
+is answered by the declared fallback, counted and reported.
 """
 
 import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
-from .escape import Escape, Rule, differ
+from . import escape
 from .file import Contents, PolicyFileError, read
-from .network import Decision, Network
+from .memory import Memory, Row
+from .network import Decision, Graph, Network
 
 Engine = Literal["numpy", "onnx"]
-Fallback = Literal["hold", "zero"] | Callable[["Policy", str], Any] | Any
-ROWS = 1024  # of a batch in one pass: more would only need more memory
-
-MISSING, SHAPE, NOT_FINITE, OUT_OF_RANGE, LATE, COST, ENGINE, VETO = (
-    "no observation",
-    "wrong shape",
-    "not finite",
-    "out of range",
-    "late",
-    "bad cost",
-    "engine failed",
-    "threshold",
-)
+Fallback = Literal["hold", "zero", "raise"] | Callable[["Policy", str], Any] | Any
 
 
 class FaultWarning(UserWarning):
     """The fallback answered a call; given once for each reason."""
 
 
-def load(
-    path: str | Path,
-    *,
-    engine: Engine = "numpy",
-    fallback: Fallback | None = None,
-    clock: Callable[[], float] | None = time.monotonic,
-    screen: bool = True,
-    on_fault: Callable[[str, str], None] | None = None,
-) -> "Policy":
-    """Load a policy file; it runs no code of the file and needs no network.
-
-    Args:
-        path: the file.
-        engine: "numpy", or "onnx" for the file's graph in ONNX Runtime.
-        fallback: what answers a call that the policy cannot: "hold", "zero", an action in the
-            environment's unit, or a function of the policy and the reason that returns one.
-            Without it, what the contract declares.
-        clock: seconds, to notice late calls. None in a simulation that does not run in real time.
-        screen: False switches the screen off.
-        on_fault: function of (reason, detail), called for every such call. Without it, a
-            FaultWarning for the first of each reason.
-    """
-    contents = read(path)
-    try:
-        return Policy(contents, engine, fallback, clock, screen, on_fault)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise PolicyFileError(
-            f"{path} describes no policy that this version can run ({error!r}): use the runtime of "
-            "the version of safecritic that wrote it"
-        ) from error
+class _Unusable(Exception):
+    """An observation that the fallback answers: the fault, and a detail."""
 
 
 class Policy:
-    """A loaded policy. `last` is the last decision, `counts` what happened so far."""
+    """A policy. `last` is the last decision (of each row), `counts` what happened so far.
+
+    Loading one runs no code of its file and needs no network.
+
+    Args:
+        source: a policy file, or what one holds.
+        engine: "numpy", or "onnx" for the file's graph in ONNX Runtime.
+        fallback: what answers a call that the policy cannot: "hold", "zero", an action in the
+            environment's unit, or a function of the policy and the reason that returns one; or
+            "raise" for a ValueError. Without it, what the contract declares.
+        clock: seconds, to notice late calls. None in a simulation that does not run in real time.
+        screen: False switches the screen off, and the escape with it.
+        on_fault: function of (reason, detail), called for every such call. Without it, a
+            FaultWarning for the first of each reason.
+    """
 
     def __init__(
         self,
-        contents: Contents,
+        source: str | Path | Contents,
+        *,
         engine: Engine = "numpy",
         fallback: Fallback | None = None,
         clock: Callable[[], float] | None = time.monotonic,
         screen: bool = True,
         on_fault: Callable[[str, str], None] | None = None,
     ):
+        contents = source if isinstance(source, Contents) else read(source)
         self.contract = contents.contract
-        self.screen, self.clock, self.on_fault = screen, clock, on_fault
-        about = self.contract["network"]
+        self.engine, self.screen, self.clock, self.on_fault = engine, screen, clock, on_fault
+        self.fallback: Fallback
         try:
-            self.network = Network(about, contents.arrays)
-        except ValueError as error:
-            raise PolicyFileError(f"the network does not fit its parameters: {error}") from error
-        self._decide: Callable[..., Decision] = self.network.decide
-        if engine == "onnx":
-            from .onnx import Graph
-
-            if contents.graph is None:
-                raise PolicyFileError("the file has no ONNX graph: load it with engine='numpy'")
-            self._decide = Graph(contents.graph, self.network).decide
-        elif engine != "numpy":
+            self._read_contract(contents)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise PolicyFileError(
+                f"this describes no policy that this version can run ({error!r}): use the runtime "
+                "of the version of safecritic that wrote it"
+            ) from error
+        if engine not in ("numpy", "onnx"):
             raise ValueError(f"engine must be 'numpy' or 'onnx', got {engine!r}")
-        self.engine = engine
-
-        self.certificate: dict[str, Any] | None = None
-        self.notes: list[str] = []
-        if contents.certificate is not None:
-            if contents.certificate.get("policy_sha256") == self.contract["policy_sha256"]:
-                self.certificate = contents.certificate
-            else:
-                self.notes.append("the certificate is void: it was made for other parameters")
-
-        observation, action = self.contract["observation"], self.contract["action"]
-        self._low = np.array([_end(x, -np.inf) for x in observation["low"]], np.float64)
-        self._high = np.array([_end(x, np.inf) for x in observation["high"]], np.float64)
-        if not self._low.shape == self._high.shape == (self.network.obs_dim,):
-            raise PolicyFileError("the contract's bounds do not fit its observation")
-        # beyond these a number of the network is not finite: one comparison for all faults
-        most = float(np.finfo(np.float32).max)
-        self._least, self._most = np.maximum(self._low, -most), np.minimum(self._high, most)
-        self._parts = observation["parts"]
-        self._shape, self._dtype = tuple(action["shape"]), np.dtype(action["dtype"])
-        self.limit = float(self.contract["cost_limit"])
-        self.action_repeat = int(self.contract["action_repeat"])
-        answers = self.contract["on_bad_input"]
-        self._late_after = answers["late_after"]
-        self._hold_at_most = int(answers["hold_at_most"])
-        self.fallback: Fallback = answers["fallback"] if fallback is None else fallback
-        if isinstance(self.fallback, str) and self.fallback not in ("hold", "zero"):
-            raise ValueError(
-                f"fallback must be 'hold', 'zero', an action or a function, got {self.fallback!r}"
-            )
+        self._engine: Callable[..., Decision] = self.network.decide
+        if engine == "onnx":
+            self._engine = Graph(contents.graph, self.network).decide
+        if fallback is not None:
+            self.fallback = fallback
+        if isinstance(self.fallback, str) and self.fallback not in ("hold", "zero", "raise"):
+            expected = "'hold', 'zero', an action or a function"
+            raise ValueError(f"fallback must be {expected}, got {self.fallback!r}")
         if not (isinstance(self.fallback, str) or callable(self.fallback)):
             self._checked_action(self.fallback)  # raises now and not in operation
-        self._escape = escape_of(self.network, self.limit)
         self.counts: Counter[str] = Counter()
         self.veto: Callable[[Decision], str] | None = None  # a reason not to do it, or ""
-        self._left = np.zeros(1, np.float32)
-        self._zero = self._made(np.clip(0.0, self.network.low, self.network.high), "start")
+        self._zero = self._made(np.clip(0.0, self.network.low, self.network.high))
         self.reset()
+
+    def _read_contract(self, contents: Contents) -> None:
+        contract = self.contract
+        try:
+            self.network = Network(contract["network"], contents.arrays)
+        except ValueError as error:
+            raise PolicyFileError(f"the network does not fit its parameters: {error}") from error
+        certificate = contents.certificate or {}  # void if it was made for other parameters
+        valid = certificate.get("policy_sha256") == contract["policy_sha256"]
+        self.certificate = certificate if valid else None
+        observation, action, answers = (
+            contract[name] for name in ("observation", "action", "on_bad_input")
+        )
+        # beyond these a number of the network is not finite: one comparison for all faults
+        most = float(np.finfo(np.float32).max)
+        self._least = np.array([-most if x is None else max(x, -most) for x in observation["low"]])
+        self._most = np.array([most if x is None else min(x, most) for x in observation["high"]])
+        if not len(self._least) == len(self._most) == self.network.obs_dim:
+            raise PolicyFileError("the contract's bounds do not fit its observation")
+        self._parts = observation["parts"]
+        self._shape, self._dtype = tuple(action["shape"]), np.dtype(action["dtype"])
+        self.limit = float(contract["cost_limit"])
+        self.action_repeat = int(contract["action_repeat"])
+        self._late_after, self._hold_at_most = answers["late_after"], answers["hold_at_most"]
+        self.fallback = answers["fallback"]
+        about, parts = contract["network"]["screen"], self.network.parts
+        self._rule: escape.Rule | None = None
+        if self.screen and about is not None and about["escape"] and parts.mean is not None:
+            mean, std = (x[: self.network.obs_dim].astype(float) for x in (parts.mean, parts.std))
+            self._rule = escape.Rule(self.limit, mean, std)
 
     def __repr__(self) -> str:
         about = self.contract
@@ -149,160 +129,180 @@ class Policy:
             f"{self.engine}, limit {self.limit:g}: {self.counts['calls']:,} calls>"
         )
 
-    # ------------------------------------------------------------ budget
+    # ------------------------------------------------------------ memory
 
-    def reset(self) -> None:
-        """Begin an episode: the whole budget, no held action. The counts go on."""
-        self.spent = 0.0
-        self.last: Decision = self._zero
-        if self._escape is not None:
-            self._escape.reset()
-        self._held = 0  # calls for which the last action is still to be held
-        self._in_a_row = 0  # calls that the fallback has held the last action
+    def reset(self, rows: int | Sequence[bool] | np.ndarray | None = None) -> None:
+        """Begin an episode: the whole budget, no held action. The counts go on.
+
+        `rows` is a number of environments in lockstep, whose observations then come as a batch
+        (N, O); or which of the N present ones begin anew, as N booleans. None: one environment.
+        """
+        if rows is None or isinstance(rows, int | np.integer):
+            self.batch = None if rows is None else int(rows)
+            self.resume(Memory([self._first_row() for _ in range(self.batch or 1)]))
+        else:
+            for at in np.flatnonzero(np.broadcast_to(rows, (len(self.memory),))):
+                self.memory.rows[at], self._lasts[at] = self._first_row(), self._zero
         self._called: float | None = None
 
+    def _first_row(self) -> Row:
+        return Row.first(self.network.obs_dim, self._zero.unit_action, np.ravel(self._zero.action))
+
+    def resume(self, memory: Memory) -> None:
+        """Go on from what is remembered of the episodes."""
+        self.memory = memory
+        self._lasts = [
+            self._zero._replace(action=self._shaped(row.action), unit_action=row.unit_action)
+            for row in memory.rows
+        ]
+
+    def _shaped(self, action: np.ndarray, *lead: int) -> np.ndarray:
+        """Return a flat action in the environment's own shape and type."""
+        return action.reshape(*lead, *self._shape).astype(self._dtype)
+
     @property
-    def left(self) -> float:
-        """What is left of the budget."""
+    def last(self) -> Any:
+        """The last decision, or a list of those of all rows."""
+        return self._lasts[0] if self.batch is None else list(self._lasts)
+
+    @property
+    def spent(self) -> Any:
+        """What the episode has cost so far: a number, or one for each row."""
+        costs = [row.cost for row in self.memory.rows]
+        return costs[0] if self.batch is None else np.array(costs)
+
+    @property
+    def remaining(self) -> Any:
+        """What remains of the budget."""
         return self.limit - self.spent
 
-    def spend(self, cost: float) -> None:
-        """Add the cost of a control step; one that is no cost uses up the whole budget."""
-        try:
-            cost = float(cost)
-        except (TypeError, ValueError):
-            cost = math.nan
-        if math.isfinite(cost) and cost >= 0.0:
-            self.spent += cost
-            return
-        self.spent = max(self.spent, self.limit)
-        self._report(COST, f"a cost must be finite and >= 0, got {cost}: no budget is left")
+    def spend(self, cost: Any) -> None:
+        """Add the cost of a control step, or those of N rows; a bad one uses up the budget."""
+        rows, plain = self.memory.rows, isinstance(cost, int | float)
+        costs = [cost] * len(rows) if plain else np.broadcast_to(cost, len(rows)).tolist()
+        for row, given in zip(rows, costs, strict=True):
+            try:
+                value = float(given)
+            except (TypeError, ValueError):
+                value = math.nan
+            if 0.0 <= value < math.inf:
+                row.pending += value
+            else:
+                row.spent, row.pending = max(row.cost, self.limit), 0.0
+                detail = f"a cost must be finite and >= 0, got {given}: no budget is left"
+                self._report("bad cost", detail)
 
     # ------------------------------------------------------------ acting
 
     def __call__(self, observation: Any) -> np.ndarray:
-        """Return the action of this control step, in the environment's own unit.
+        """Return the action of this control step; of a batch after `reset(rows=N)`."""
+        late = ""
+        if self.clock is not None and self._late_after is not None:
+            now, before = self.clock(), self._called
+            self._called = now
+            if before is not None and now - before > self._late_after:
+                most = f"{self._late_after:g} s are allowed"
+                late = f"{now - before:.3f} s after the last call, {most}"
+        if self.batch is None:
+            return self._act(0, observation, late)
+        try:
+            rows = self.flatten(observation, (self.batch,))
+        except (KeyError, TypeError, ValueError):
+            rows = np.zeros(0)
+        if rows.shape != (self.batch, self.network.obs_dim):
+            raise ValueError(
+                f"observations must have shape ({self.batch}, {self.network.obs_dim}), got "
+                f"{np.shape(observation)}"
+            )
+        return np.stack([self._act(at, row, late) for at, row in enumerate(rows)])
 
-        A decision is held for `action_repeat` calls.
-        """
+    def _act(self, at: int, observation: Any, late: str) -> np.ndarray:
         self.counts["calls"] += 1
-        late = self._lateness()
-        row, fault, detail = self._checked(observation)
-        if late and not fault:
-            fault, detail = LATE, late
-        if fault:
-            return self.fail(fault, detail).action.copy()
-        if self._held:
-            self._held -= 1
+        row = self.memory.rows[at]
+        try:
+            obs = self._checked(observation)
+            if late:
+                raise _Unusable("late", late)
+        except _Unusable as error:
+            fault, detail = error.args
+            return self.fail(fault, detail, at).action.copy()
+        if row.held:
+            row.held -= 1
             self.counts["held"] += 1
-            return self.last.action.copy()
-        decision = self.decide(row)
+            return self._lasts[at].action.copy()
+        decision = self.decide(obs, at)
         if decision.fault is None:
-            self._held = self.action_repeat - 1
-            decision = self._unstuck(row, decision)
+            row.held = self.action_repeat - 1
         return decision.action.copy()
 
-    def _unstuck(self, row: np.ndarray, decision: Decision) -> Decision:
-        """Return another decision where the policy or its screen leads nowhere (`Escape`)."""
-        if self._escape is None or not self.screen:
-            return decision
-        way = self._escape(row, decision.unit_action, self.spent, decision.proposed)
-        if way is not None:
-            gives_way = self._escape.gives_way
-            self.counts["gave way" if gives_way else "escapes"] += 1
-            own = self.network.own_actions(way[None])[0]
-            self.last = decision._replace(
-                action=own.reshape(self._shape).astype(self._dtype),
-                unit_action=way,
-                q_cost=math.nan,
-                influence=math.nan,
-                screened=True,
-                changed=not gives_way,
-            )
-        return self.last
-
-    def decide(self, row: np.ndarray) -> Decision:
-        """Decide on a checked observation (O,) now, whatever is held."""
-        self._left[0] = np.float32(self.limit) - np.float32(self.spent)
+    def decide(self, obs: np.ndarray, at: int = 0) -> Decision:
+        """Decide on a flat observation (O,) of row `at` now, whatever is held."""
+        row = self.memory.rows[at]
+        obs = np.array(obs, np.float32)  # a copy: the caller may use its array again
+        remaining = np.array([self.limit - row.cost], np.float32)
         try:
-            many = self._decide(row[None], self._left, self.screen)
+            made = self._engine(obs[None], remaining, self.screen)
         except Exception as error:  # whatever an engine raises, the robot needs an action
-            return self.fail(ENGINE, repr(error))
-        action = many.action[0]
-        if not math.isfinite(sum(action.tolist())):
-            return self.fail(ENGINE, f"the network gave {action.tolist()}")
-        decision = Decision(
-            action.reshape(self._shape).astype(self._dtype),
-            many.unit_action[0],
-            many.proposed[0],
-            float(many.q_cost[0]),
-            float(many.influence[0]),
-            bool(many.screened[0]),
-            bool(many.changed[0]) and differ(many.unit_action[0], many.proposed[0]),
-        )
+            return self.fail("engine failed", repr(error), at)
+        action, unit, proposed, *values = (x[0] for x in made[:-1])
+        if not math.isfinite(sum(unit.tolist())):
+            return self.fail("engine failed", f"the network gave {unit.tolist()}", at)
+        q_cost, q_proposed, u, screened, changed = (x.item() for x in values)
+        changed = changed and escape.differ(unit, proposed)
+        decision = Decision(action, unit, proposed, q_cost, q_proposed, u, screened, changed)
         refusal = self.veto(decision) if self.veto is not None else ""
         if refusal:  # before it is the last one, which "hold" would repeat
-            return self.fail(VETO, refusal)
-        self.last = decision
-        self._in_a_row = 0
+            return self.fail("threshold", refusal, at)
+        paid, row.spent, row.pending = row.pending, row.cost, 0.0
         self.counts["decisions"] += 1
-        self.counts["screened"] += self.last.screened
-        self.counts["changed"] += self.last.changed
-        return self.last
+        self.counts["screened"] += decision.screened
+        self.counts["changed"] += decision.changed
+        if self._rule is not None:
+            done = escape.answer(self._rule, row, obs, unit, proposed, paid)
+            if done is not unit:
+                self.counts["gave way" if row.gives_way else "escapes"] += 1
+                decision = decision._replace(
+                    action=self.network.own_action(done),
+                    unit_action=done,
+                    q_cost=decision.q_proposed if row.gives_way else math.nan,
+                    influence=math.nan,
+                    screened=True,
+                    changed=not row.gives_way,
+                )
+        row.unit_action, row.action, row.kept = decision.unit_action, decision.action, 0
+        self._lasts[at] = decision._replace(action=self._shaped(decision.action))
+        return self._lasts[at]
 
-    def batch(self, observations: Any, spent: Any = 0.0) -> Decision:
-        """Return decisions for observations (N, O), each by itself: nothing is held or spent.
+    def take(self, unit_action: np.ndarray, row: Row) -> None:
+        """Remember an action in [-1, 1] as if it had been decided here."""
+        row.unit_action, row.action = unit_action, self.network.own_action(unit_action)
+        row.spent, row.pending, row.held = row.cost, 0.0, self.action_repeat - 1
 
-        `spent` is the cost of the episode so far, one number or N. A row that is not finite or out
-        of range gets the fallback's action and its reason in `fault`.
-        """
-        rows = np.asarray(observations, np.float64)
-        if rows.ndim != 2 or rows.shape[1] != self.network.obs_dim:
-            expected = f"(N, {self.network.obs_dim})"
-            raise ValueError(f"observations must have shape {expected}, got {rows.shape}")
-        n = len(rows)
-        finite: Any = np.isfinite(rows).all(axis=1)
-        inside = ((rows >= self._least) & (rows <= self._most)).all(axis=1)
-        good = finite & inside
-        usable = np.where(good[:, None], rows, 0.0).astype(np.float32)
-        left = np.float32(self.limit) - np.broadcast_to(np.asarray(spent, np.float32), (n,))
-        pieces = [
-            self._decide(usable[at : at + ROWS], left[at : at + ROWS], self.screen)
-            for at in range(0, n, ROWS)
-        ]
-        columns = [np.concatenate([piece[k] for piece in pieces]) for k in range(7)]
-        faults = np.full(n, None, object)
-        for at in np.flatnonzero(~good):
-            faults[at] = OUT_OF_RANGE if finite[at] else NOT_FINITE
-            answer = self._fallback_decision(faults[at])
-            for column, value in zip(columns, answer, strict=False):
-                column[at] = np.ravel(value) if np.ndim(value) else value
-            self._report(faults[at], f"row {at} of a batch")
-        own = columns[0].reshape(n, *self._shape).astype(self._dtype)
-        return Decision._make([own, *columns[1:], faults])
+    def actions(self) -> np.ndarray:
+        """Return the last actions of all rows, in the environment's own form."""
+        return self._shaped(np.stack([row.action for row in self.memory.rows]), -1)
 
     # ------------------------------------------------------------ what cannot be answered
 
-    def fail(self, fault: str, detail: str = "") -> Decision:
+    def fail(self, fault: str, detail: str = "", at: int = 0) -> Decision:
         """Let the fallback answer this call, and report why."""
+        if isinstance(self.fallback, str) and self.fallback == "raise":
+            raise ValueError(f"no action for this observation: {fault}, {detail}".strip(", "))
         self._report(fault, detail)
-        self._held = 0
-        self.last = self._fallback_decision(fault)
-        return self.last
-
-    def _fallback_decision(self, fault: str) -> Decision:
-        fallback = self.fallback
-        if isinstance(fallback, str):
-            if fallback == "hold" and self._in_a_row < self._hold_at_most:
-                self._in_a_row += 1
-                return self.last._replace(fault=fault)
-            return self._zero._replace(fault=fault)
-        try:
-            answer = fallback(self, fault) if callable(fallback) else fallback
-            return self._made(self._checked_action(answer), fault)
-        except Exception as error:  # the last line of defence must not raise
-            self._report("fallback failed", repr(error))
-            return self._zero._replace(fault=fault)
+        row, fallback, decision = self.memory.rows[at], self.fallback, self._zero
+        if not isinstance(fallback, str):
+            try:
+                answer = fallback(self, fault) if callable(fallback) else fallback
+                decision = self._made(self._checked_action(answer))
+            except Exception as error:  # the last line of defence must not raise
+                self._report("fallback failed", repr(error))
+        elif fallback == "hold" and row.kept < self._hold_at_most:
+            row.kept += 1
+            decision = self._lasts[at]
+        row.held = 0
+        row.unit_action, row.action = decision.unit_action, np.ravel(decision.action)
+        self._lasts[at] = decision._replace(fault=fault)
+        return self._lasts[at]
 
     def _checked_action(self, action: Any) -> np.ndarray:
         """Return an action as a flat vector within the bounds; raise ValueError if it is none."""
@@ -314,15 +314,13 @@ class Policy:
             )
         return np.clip(flat, self.network.low, self.network.high)
 
-    def _made(self, own: np.ndarray, fault: str) -> Decision:
+    def _made(self, own: np.ndarray) -> Decision:
         """Return a decision that no network made."""
-        width = self.network.high - self.network.low
-        share = np.divide(
-            own - self.network.low, width, out=np.full_like(own, 0.5), where=width > 0
-        )
+        low, width = self.network.low, self.network.high - self.network.low
+        share = np.divide(own - low, width, out=np.full_like(own, 0.5), where=width > 0)
         unit = (2.0 * share - 1.0).astype(np.float32)
-        action = own.reshape(self._shape).astype(self._dtype)
-        return Decision(action, unit, unit, math.nan, math.nan, False, False, fault)
+        unknown = (math.nan,) * 3
+        return Decision(self._shaped(own), unit, unit, *unknown, False, False, "start")
 
     def _report(self, fault: str, detail: str) -> None:
         self.counts["faults"] += 1
@@ -333,57 +331,48 @@ class Policy:
             text = f"{fault}: {detail}" if detail else fault
             warnings.warn(f"the fallback answers ({text})", FaultWarning, stacklevel=4)
 
-    def _lateness(self) -> str:
-        """Return why this call is late, or nothing."""
-        if self.clock is None or self._late_after is None:
-            return ""
-        now, before = self.clock(), self._called
-        self._called = now
-        if before is None or now - before <= self._late_after:
-            return ""
-        return f"{now - before:.3f} s after the last call, {self._late_after:g} s are allowed"
-
-    def _checked(self, observation: Any) -> tuple[np.ndarray, str, str]:
-        """Return an observation as a float32 vector, and what is wrong with it."""
-        nothing = np.zeros(0, np.float32)
+    def _checked(self, observation: Any) -> np.ndarray:
+        """Return an observation as a vector; raise with what is wrong with it."""
         if observation is None:
-            return nothing, MISSING, ""
+            raise _Unusable("no observation", "")
         try:
-            if isinstance(observation, Mapping):
-                parts = [np.ravel(observation[part["name"]]) for part in self._parts]
-                observation = np.concatenate(parts)
-            row = np.asarray(observation, np.float64).ravel()
-        except (KeyError, TypeError, ValueError) as error:
-            return nothing, SHAPE, repr(error)
-        if row.shape != self._low.shape:
-            return nothing, SHAPE, f"{self._low.size} numbers expected, got {np.shape(observation)}"
-        if not ((row >= self._least) & (row <= self._most)).all():  # a NaN is neither
-            places = np.flatnonzero(~np.isfinite(row))
-            if len(places):
-                return nothing, NOT_FINITE, self._named(places, row)
-            places = np.flatnonzero((row < self._least) | (row > self._most))
-            return nothing, OUT_OF_RANGE, self._named(places, row)
-        return row.astype(np.float32), "", ""
+            row = self.flatten(observation)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise _Unusable("wrong shape", repr(error)) from error
+        if row.shape != self._least.shape:
+            detail = f"{self._least.size} numbers expected, got {np.shape(observation)}"
+            raise _Unusable("wrong shape", detail)
+        inside = (row >= self._least) & (row <= self._most)  # a NaN is neither
+        if not inside.all():
+            wrong = np.flatnonzero(~inside)
+            first, name = wrong[0], self.contract["observation"]["names"][wrong[0]]
+            more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            detail = f"{name} (number {first}) is {row[first]:g}{more}"
+            finite = np.isfinite(row[wrong]).all()
+            raise _Unusable("out of range" if finite else "not finite", detail)
+        return row
 
-    def _named(self, places: np.ndarray, row: np.ndarray) -> str:
-        names = self.contract["observation"]["names"]
-        first = int(places[0])
-        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        return f"{names[first]} (number {first}) is {row[first]:g}{more}"
-
-
-def escape_of(network: Network, limit: float) -> Escape | None:
-    """Return the escape of a policy, or None if it has none."""
-    screen = network.about["screen"]
-    escape = None if screen is None else screen.get("escape")
-    if not escape or not escape["after"] or network.about["scaling"] != "running":
-        return None
-    size = network.obs_dim
-    mean, spread = (x[:size].astype(np.float64) for x in (network.mean, network.spread))
-    clip = float(network.about["clip"])
-    rule = Rule(escape["after"], escape["for"], escape["near"], limit, mean, spread, clip)
-    return Escape(rule)
+    def flatten(self, observation: Any, lead: tuple[int, ...] = ()) -> np.ndarray:
+        """Return an observation as a vector (O,), or as many as `lead` says, as in training."""
+        nested = isinstance(observation, tuple) and self._parts and self._parts[0]["path"]
+        if nested or isinstance(observation, Mapping):
+            pieces = [_part(observation, part, lead) for part in self._parts]
+            return np.concatenate(pieces, axis=-1)
+        return np.asarray(observation, np.float64).reshape(*lead, -1)
 
 
-def _end(value: float | None, unbounded: float) -> float:
-    return unbounded if value is None else cast(float, value)
+def _part(observation: Any, part: dict[str, Any], lead: tuple[int, ...]) -> np.ndarray:
+    """Return the numbers of a part of a nested observation; a discrete one is 0 but for a 1."""
+    for key in part["path"]:
+        observation = observation[key]
+    if part["discrete"] is None:
+        return np.asarray(observation, np.float64).reshape(*lead, -1)
+    values = np.asarray(observation, np.int64).reshape(*lead, -1)
+    columns = [
+        np.arange(start, start + size) == values[..., at : at + 1]
+        for at, (start, size) in enumerate(part["discrete"])
+    ]
+    return np.concatenate(columns, axis=-1).astype(np.float64)
+
+
+load = Policy  # as in `load("policy.safecritic")`

@@ -7,23 +7,23 @@ save their runs first.
 
 import contextlib
 import json
-import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safecritic.files import FileError
+from safecritic.core.files import FileError
 from safecritic.run.folder import locked
 from safecritic.run.processes import cores, memory, worker_environment
 from safecritic.study import grid
 from safecritic.study.grid import Job
+from safecritic.study.pack import REUSED, results_of
 
 ACTIVE = ("running", "deploying", "measuring")
 
@@ -34,7 +34,7 @@ class Progress:
 
     job: Job
     state: str = "waiting"  # running, deploying, measuring, done, failed
-    about: dict[str, float] = field(default_factory=dict)  # step, recent reward, cost, success
+    about: dict[str, Any] = field(default_factory=dict)  # step, recent reward, cost, success
     started: float = 0.0
     seconds: float = 0.0
     first_step: int = 0
@@ -43,7 +43,6 @@ class Progress:
 
     @property
     def step(self) -> int:
-        """The environment steps done."""
         return int(self.about.get("step", 0))
 
     @property
@@ -52,6 +51,15 @@ class Progress:
         seconds = self.seconds or (time.monotonic() - self.started if self.started else 0.0)
         return (self.step - self.first_step) / seconds if seconds > 5 and self.step else None
 
+    def begin(self, state: str) -> None:
+        self.state, self.started, self.seconds, self.first_step = state, time.monotonic(), 0.0, -1
+
+    def note(self, about: dict[str, Any]) -> None:
+        self.state = str(about.pop("state", "running"))
+        self.about |= {name: x for name, x in about.items() if isinstance(x, int | float)}
+        if self.first_step < 0 and "step" in about:
+            self.first_step, self.started = self.step, time.monotonic()
+
 
 class Driver:
     """The jobs of one study: waiting, running on a core, or ended."""
@@ -59,98 +67,64 @@ class Driver:
     def __init__(self, out: Path, jobs: list[Job], workers: int):
         self.out, self.workers = out, workers
         self.all = [Progress(job) for job in jobs]
-        self.running: dict[int, tuple[Progress, subprocess.Popen]] = {}  # by core
-        self.listeners: dict[int, threading.Thread] = {}  # by core too
-        self.lines: queue.Queue[tuple[Progress, dict[str, Any]]] = queue.Queue()
+        self.running: dict[int, tuple[Progress, subprocess.Popen, threading.Thread]] = {}  # by core
         self.waiting: deque[Progress] = deque()
+        results = results_of(out, jobs)
         for one in self.all:
-            run = out / "runs" / one.job.name
-            if grid.done(out, one.job):
-                one.state, one.about = "done", {"step": one.job.steps}
-            elif (failure := grid.failure(run)) is not None and failure.diverged:
-                one.state, one.error = "failed", f"{failure.text}; to train it again, remove {run}"
-            else:
+            run = results.get(one.job.name)
+            if run is None:
                 self.waiting.append(one)
-
-    def start(self, one: Progress, slot: int) -> None:
-        """Start a worker for a job."""
-        core = slot if self.workers <= cores() else -1
-        command = [sys.executable, "-m", "safecritic.study.worker"]
-        command += [str(self.out), one.job.name, str(core)]
-        process = subprocess.Popen(
-            command,
-            env=worker_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C reaches it through us alone
-        )
-        one.state, one.started, one.first_step = "running", time.monotonic(), -1
-        self.running[slot] = (one, process)
-        listener = threading.Thread(target=self._listen, args=(one, process), daemon=True)
-        listener.start()
-        self.listeners[slot] = listener
-
-    def _listen(self, one: Progress, process: subprocess.Popen) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            try:
-                self.lines.put((one, json.loads(line)))
-            except ValueError:
-                continue  # something a library printed
+            elif run.failure is None:
+                one.state, one.about = "done", {"step": one.job.steps}
+            else:
+                where = run.path or out / REUSED
+                one.state = "failed"
+                one.error = f"{run.failure.text}; to train it again, remove {where}"
 
     def tick(self) -> list[Progress]:
-        """Read what the workers report, start waiting jobs, and return those that ended."""
-        self._take_lines()
+        """Start waiting jobs, and return those that ended."""
         ended = []
-        for slot, (one, process) in list(self.running.items()):
-            code = process.poll()
-            if code is None:
+        for slot, (one, process, listener) in list(self.running.items()):
+            if (code := process.poll()) is None:
                 continue
             del self.running[slot]
-            self.listeners.pop(slot).join(timeout=5)  # what it said last is still on its way
-            self._take_lines()
-            one.seconds = time.monotonic() - one.started
-            if code == 0 and grid.done(self.out, one.job):
-                one.state, one.about["step"] = "done", one.job.steps
-            elif code < 0 and one.kills < one.job.retries:
-                one.kills += 1
-                one.state = "waiting"
-                self.waiting.appendleft(one)
-                continue
+            listener.join(timeout=5)  # what it said last is still on its way
+            if self.has_ended(one, code):
+                ended.append(one)
             else:
-                one.state, one.error = "failed", self.error_of(one, code)
-            ended.append(one)
+                self.waiting.appendleft(one)
         for slot in range(self.workers):
             if self.waiting and slot not in self.running:
-                self.start(self.waiting.popleft(), slot)
+                one = self.waiting.popleft()
+                one.begin("running")
+                core = slot if self.workers <= cores() else -1
+                self.running[slot] = (one, *start_worker(self.out, one.job.name, core, one.note))
         return ended
 
-    def _take_lines(self) -> None:
-        """Take note of what the workers have reported."""
-        while not self.lines.empty():
-            one, about = self.lines.get()
-            one.state = about.pop("state", one.state)
-            one.about |= about
-            if one.first_step < 0 and "step" in about:
-                one.first_step, one.started = one.step, time.monotonic()
+    def has_ended(self, one: Progress, code: int, why: str = "") -> bool:
+        """Note how a worker ended; return False if its run was lost and is to be started again."""
+        if one.started:
+            one.seconds = time.monotonic() - one.started
+        if code < 0 and one.kills < one.job.retries:
+            one.kills, one.state = one.kills + 1, "waiting"
+            return False
+        if code == 0 and grid.done(self.out, one.job):
+            one.state, one.about["step"] = "done", one.job.steps
+        else:
+            one.state, one.error = "failed", self._error(one, code, why)
+        return True
 
-    def error_of(self, one: Progress, code: int) -> str:
-        """Return the last line of the run's error.txt, or else how its process ended."""
+    def _error(self, one: Progress, code: int, why: str) -> str:
+        if code < 0:
+            return f"lost {one.kills + 1} times (retries): {why or f'killed by signal {-code}'}"
         try:
-            line = grid.error_line(self.out / "runs" / one.job.name)
+            failure = grid.failure(self.out / "runs" / one.job.name)
         except FileError as error:
             return str(error)
-        if line:
-            return line
-        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        return f"exit code {code}" if failure is None else failure.text
 
     def left(self) -> float | None:
-        """Return the seconds left, from the rates so far; None if nothing is known yet.
-
-        A run is taken to need as long a step as those of its method on its task, or else of its
-        method, or else of all.
-        """
+        """Return the seconds left, from the rates of runs alike so far; None if none is known."""
         step_times: dict[tuple[str, ...], list[float]] = {}
         for one in self.all:
             if one.rate and one.state != "failed":
@@ -167,9 +141,9 @@ class Driver:
 
     def stop(self) -> None:
         """Interrupt the workers, which save their runs, and wait for them."""
-        for _, process in self.running.values():
+        for _, process, _ in self.running.values():
             process.send_signal(signal.SIGINT)
-        for _, process in self.running.values():
+        for _, process, _ in self.running.values():
             process.wait()
 
 
@@ -178,17 +152,41 @@ def _alike(job: Job) -> tuple[tuple[str, ...], ...]:
     return (job.label, job.task), (job.label,), ()
 
 
+def start_worker(
+    out: Path,
+    name: str,
+    core: int,
+    note: Callable[[dict[str, Any]], None],
+    env: dict[str, str] | None = None,
+) -> tuple[subprocess.Popen, threading.Thread]:
+    """Start the worker process of a run; a thread calls `note` with each line it reports."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "safecritic.study.worker", str(out), name, str(core)],
+        env=worker_environment() if env is None else env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C reaches it through us alone
+    )
+
+    def listen() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            with contextlib.suppress(ValueError, TypeError):  # something a library printed
+                note(dict(json.loads(line)))
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    return process, listener
+
+
 @contextlib.contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
     """Take SIGTERM for Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
@@ -202,7 +200,7 @@ def as_many_as_fit(jobs: list[Job]) -> int:
 
 
 def run(
-    out: Path, jobs: list[Job], source: str, workers: int | None = None, show: Any = None
+    out: Path, jobs: list[Job], source: str | Path, workers: int | None = None, show: Any = None
 ) -> list[Progress]:
     """Run the jobs that are not done; call `show(driver, ended)` a few times a second."""
     grid.open_folder(out, jobs, source)

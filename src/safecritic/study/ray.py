@@ -1,34 +1,29 @@
 """Run a study on a Ray cluster whose machines share no disk: each run is a Ray task.
 
-    safecritic study paper.toml --ray local
-    safecritic study paper.toml --ray ray://head:10001
-
-A task starts the same worker process as the local driver, in a folder of its own machine, so a run
-is the same wherever it runs. Each checkpoint and, at the end, all files of the run go through a
-mailbox, an actor beside the driver, which writes them into the study's folder. When a process or a
-machine is lost, the run is started again elsewhere from the last checkpoint that arrived.
+A task starts the same worker process as the local driver, in a folder of its own machine. Each
+checkpoint and, at the end, all files of the run go through a mailbox, an actor beside the driver,
+which writes them into the study's folder. When a process or a machine is lost, the run is started
+again elsewhere from the last checkpoint that arrived.
 """
 
 import contextlib
 import dataclasses
-import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
-from safecritic.files import FileError
+from safecritic.core.files import FileError
+from safecritic.run.failure import clear_failure
 from safecritic.run.folder import locked
 from safecritic.run.processes import search_path, worker_environment
 from safecritic.run.watch import RunWarning
 from safecritic.study import grid, transfer
-from safecritic.study.driver import Driver, Progress, interrupted_by_sigterm
+from safecritic.study.driver import Driver, Progress, interrupted_by_sigterm, start_worker
 from safecritic.study.grid import Job, StudyError
 from safecritic.study.transfer import Contents
 
@@ -58,15 +53,14 @@ class Mailbox:
         return self._answers.pop(sender)
 
     def answer(self, sender: Sender, contents: Contents) -> None:
-        """Keep the files that a run starts from."""
         self._answers[sender] = contents
 
     def put(self, sender: Sender, contents: Contents, about: dict[str, Any]) -> None:
         """Keep files and progress of a run; a newer checkpoint takes the place of an older one."""
         if contents:
-            replaced = tuple(f"{state}/" for state in transfer.STATES if _has(contents, state))
+            states = {name.partition("/")[0] for name in contents if "/" in name}
             kept = self._contents.get(sender, {})
-            kept = {name: x for name, x in kept.items() if not name.startswith(replaced)}
+            kept = {name: x for name, x in kept.items() if name.partition("/")[0] not in states}
             self._contents[sender] = kept | contents
         self._about.setdefault(sender, {}).update(about)
 
@@ -75,10 +69,6 @@ class Mailbox:
         taken = self._asked, self._contents, self._about
         self._asked, self._contents, self._about = {}, {}, {}
         return taken
-
-
-def _has(contents: Contents, state: str) -> bool:
-    return any(name.startswith(f"{state}/") for name in contents)
 
 
 # ---------------------------------------------------------------- on the machine of a run
@@ -98,44 +88,41 @@ def one_run(job: dict[str, Any], attempt: int, path: str, mailbox: Any) -> int:
         while (contents := ray.get(mailbox.ask.remote(sender, machine))) is None:
             time.sleep(LOOK)
         transfer.write(run, contents)
-        outbox = transfer.Outbox(run)
-        outbox.has(contents)
-        outbox.has_new_checkpoint()  # that one is not new
 
         def send(contents: Contents, about: dict[str, Any]) -> None:
             if contents or about:
                 ray.get(mailbox.put.remote(sender, contents, about))  # until it has arrived
 
-        return _work(out, known.name, path, outbox, send)
+        return _work(out, known.name, path, send)
 
 
-def _work(out: Path, name: str, path: str, outbox: transfer.Outbox, send: Any) -> int:
+def _work(out: Path, name: str, path: str, send: Any) -> int:
     """Run the worker process of a job and send what it writes."""
-    command = [sys.executable, "-m", "safecritic.study.worker", str(out), name, "-1"]
     env = worker_environment(_joined(search_path(), path))
     # One thread of XLA: the cores a task may use are counted by Ray, not by the machine. Its own
     # flag for that (xla_cpu_multi_thread_eigen) would change the last bits of products.
     env["NPROC"] = "1"
-    process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     about: dict[str, Any] = {}
-    listener = threading.Thread(target=_listen, args=(process, about), daemon=True)
-    listener.start()
+    run = out / "runs" / name
+    sent = transfer.stamp(run)
+    process, listener = start_worker(out, name, -1, about.update, env)
     try:
         while process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK)
-            send(outbox.new() if outbox.has_new_checkpoint() else {}, _emptied(about))
+            before, sent = sent, transfer.stamp(run)
+            send({} if sent == before else transfer.collect(run), _emptied(about))
     except KeyboardInterrupt:  # ray.cancel
         process.send_signal(signal.SIGINT)
         process.wait()
-        send(transfer.collect(outbox.run), {})  # all: what was on its way may not have arrived
+        send(transfer.collect(run), {})
         raise
     finally:
         if process.poll() is None:  # the driver is gone
             process.kill()
             process.wait()
     listener.join(timeout=5)
-    send(outbox.new(), _emptied(about))
+    send(transfer.collect(run), _emptied(about))
     return process.returncode
 
 
@@ -145,14 +132,6 @@ def _joined(own: str, others: str) -> str:
     return os.pathsep.join(dict.fromkeys(folders))
 
 
-def _listen(process: subprocess.Popen, about: dict[str, Any]) -> None:
-    """Collect what the worker reports; of each number the last."""
-    assert process.stdout is not None
-    for line in process.stdout:
-        with contextlib.suppress(ValueError, TypeError):  # something a library printed
-            about.update(json.loads(line))
-
-
 def _emptied(about: dict[str, Any]) -> dict[str, Any]:
     return {name: about.pop(name) for name in list(about)}
 
@@ -160,7 +139,9 @@ def _emptied(about: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- on the driver's machine
 
 
-def run(out: Path, jobs: list[Job], source: str, address: str, show: Any = None) -> list[Progress]:
+def run(
+    out: Path, jobs: list[Job], source: str | Path, address: str, show: Any = None
+) -> list[Progress]:
     """Run the jobs that are not done on the cluster; call `show(driver, ended)` now and then."""
     try:
         import ray
@@ -177,22 +158,19 @@ def run(out: Path, jobs: list[Job], source: str, address: str, show: Any = None)
             raise StudyError(f"no Ray cluster at {address}: {error} (--ray)") from error
         try:
             with interrupted_by_sigterm():  # after Ray, which has a handler of its own
-                return _run_on(Cluster(ray, Driver(out, jobs, 1)), show)
+                cluster = Cluster(ray, Driver(out, jobs, 1))
+                try:
+                    cluster.start_all()
+                    while cluster.pending:
+                        ended = cluster.tick()
+                        if show is not None:
+                            show(cluster.driver, ended)
+                except KeyboardInterrupt:
+                    cluster.stop()
+                    raise
+                return cluster.driver.all
         finally:
             ray.shutdown()
-
-
-def _run_on(cluster: "Cluster", show: Any) -> list[Progress]:
-    try:
-        cluster.start_all()
-        while cluster.pending:
-            ended = cluster.tick()
-            if show is not None:
-                show(cluster.driver, ended)
-    except KeyboardInterrupt:
-        cluster.stop()
-        raise
-    return cluster.driver.all
 
 
 class Cluster:
@@ -210,13 +188,10 @@ class Cluster:
         self._path = search_path()
 
     def start_all(self) -> None:
-        """Start a task for each waiting run; Ray lets as many run as there is room for."""
-        self._require_memory()
-        while self.driver.waiting:
-            self.start(self.driver.waiting.popleft())
+        """Start a task for each waiting run; Ray lets as many run as there is room for.
 
-    def _require_memory(self) -> None:
-        """Raise if a run fits on no machine: Ray would wait for a larger one for ever."""
+        A run that fits on no machine is refused: Ray would wait for a larger one for ever.
+        """
         needed = max((one.job.memory_gb or 0.0 for one in self.driver.waiting), default=0.0)
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         most = max((node.get("memory", 0.0) for node in nodes), default=0.0) / 1e9
@@ -225,15 +200,17 @@ class Cluster:
                 f"a run needs {needed:g} GB (memory_gb), the largest machine of the cluster has "
                 f"{most:.1f}: add a larger one, or lower memory_gb"
             )
+        while self.driver.waiting:
+            self.start(self.driver.waiting.popleft())
 
     def start(self, one: Progress) -> None:
-        """Start the task of a run."""
-        (self._folder(one) / "error.txt").unlink(missing_ok=True)  # of an attempt before
+        clear_failure(self._folder(one))  # of an attempt before
         options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0}  # we start it again ourselves
         if one.job.memory_gb is not None:
             options["memory"] = int(one.job.memory_gb * 1e9)
         task = self.ray.remote(**options)(one_run)
-        one.state, one.started, one.first_step = "waiting", 0.0, -1
+        one.begin("waiting")
+        one.started = 0.0  # Ray has it wait for room
         job = dataclasses.asdict(one.job)
         self.pending[task.remote(job, one.kills, self._path, self.mailbox)] = one
 
@@ -281,21 +258,12 @@ class Cluster:
                 refused.append(one)
         for sender, lines in about.items():
             if sender in runs:
-                self._note(runs[sender][1], lines)
+                runs[sender][1].note(lines)
         return refused
-
-    def _note(self, one: Progress, about: dict[str, Any]) -> None:
-        """Take note of what a run reports."""
-        one.state = str(about.pop("state", "running"))
-        one.about |= {name: x for name, x in about.items() if isinstance(x, int | float)}
-        if one.first_step < 0 and "step" in about:
-            one.first_step, one.started = one.step, time.monotonic()
 
     def _end(self, ref: Any, lost: bool) -> Progress | None:
         """Note how a task ended; None if its run was lost and has been started again."""
         one = self.pending.pop(ref)
-        if one.started:
-            one.seconds = time.monotonic() - one.started
         code, why = -1, "its machine is gone"
         try:
             if not lost:
@@ -304,20 +272,11 @@ class Cluster:
             one.state, one.error = "failed", str(error).strip().splitlines()[-1]
             return one
         except self.ray.exceptions.RayError as error:
-            code, why = -1, str(error).strip().splitlines()[0]
-        if code < 0:
-            if one.kills < one.job.retries:
-                one.kills += 1
-                one.seconds = 0.0
-                self.start(one)
-                return None
-            why = why or f"killed by signal {-code}"
-            one.state, one.error = "failed", f"lost {one.kills + 1} times (retries): {why}"
-        elif code == 0 and grid.done(self.driver.out, one.job):
-            one.state, one.about["step"] = "done", one.job.steps
-        else:
-            one.state, one.error = "failed", self.driver.error_of(one, code)
-        return one
+            why = str(error).strip().splitlines()[0]
+        if self.driver.has_ended(one, code, why):
+            return one
+        self.start(one)
+        return None
 
     def stop(self) -> None:
         """Interrupt the runs, which save themselves, and write what they hand over."""

@@ -1,31 +1,29 @@
 """The files of a run on their way from one machine to another, as bytes by name.
 
-Names are those that a run writes, and nothing else: they are checked before the first file is
-written, so that no other machine can write outside of the run's folder. A checkpoint is written
-only if its arrays are those its index names. `summary.json` comes last: without it a run is not
-done.
+Names and sizes are checked before the first file is written, so that no other machine can write
+outside of the run's folder. `summary.json` comes last: without it a run is not done.
 """
 
 import contextlib
-import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from safecritic import files
-from safecritic.evaluation.measures import MOST_BYTES
-from safecritic.files import FileError
+from safecritic.core import files
+from safecritic.core.files import FileError
+from safecritic.evaluate.measures import MOST_BYTES
 from safecritic.run import checkpoint
 
 Contents = dict[str, bytes]
 
-NAMES = {  # of the files of a run, with the most bytes of each, in the order they are written
+NAMES = {  # of the files of a run, with the most bytes of each
     "config.json": files.JSON_BYTES,
     "episodes.csv": files.TABLE_BYTES,
     "updates.csv": files.TABLE_BYTES,
     "resources.json": files.JSON_BYTES,
     "curves.png": MOST_BYTES,
+    "error.json": files.JSON_BYTES,
     "error.txt": files.TEXT_BYTES,
     "evaluation.json": files.JSON_BYTES,
     "measures.safetensors": MOST_BYTES,
@@ -39,34 +37,13 @@ DONE = ("measures.json", "summary.json")
 TRIES = 5  # for a checkpoint that is replaced while it is read
 
 
-class Outbox:
-    """What is sent of a run: each file once, and again when it has changed."""
-
-    def __init__(self, run: Path):
-        self.run = run
-        self._sent: dict[str, str] = {}  # checksum by name
-        self._index: tuple[int, int] | None = None
-
-    def has_new_checkpoint(self) -> bool:
-        """Return whether a checkpoint was written since this was last asked."""
-        try:
-            about = os.lstat(self.run / "checkpoint" / checkpoint.INDEX)
-        except OSError:
-            return False
-        before, self._index = self._index, (about.st_ino, about.st_mtime_ns)
-        return before != self._index
-
-    def new(self) -> Contents:
-        """Return the files that have changed since the last call."""
-        contents = collect(self.run)
-        sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-        changed = {name for name in contents if self._sent.get(name) != sums[name]}
-        self._sent = sums
-        return {name: contents[name] for name in contents if name in changed}
-
-    def has(self, contents: Contents) -> None:
-        """Note that the other side has these files already."""
-        self._sent |= {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+def stamp(run: Path) -> tuple[int, int] | None:
+    """Return what tells the current checkpoint of a run from another; None if there is none."""
+    try:
+        about = os.lstat(run / "checkpoint" / checkpoint.INDEX)
+    except OSError:
+        return None
+    return about.st_ino, about.st_mtime_ns
 
 
 def collect(run: Path) -> Contents:
@@ -107,17 +84,16 @@ def write(run: Path, contents: Mapping[str, bytes]) -> None:
     for name, data in contents.items():
         check(run, name, data)
     files.make_folder(run)
-    order = [*NAMES]
-    names = sorted(contents, key=lambda name: order.index(name) if name in order else -1)
-    plain = [name for name in names if "/" not in name]
-    for name in plain:
-        if name not in DONE:
-            files.write_bytes(run / name, contents[name])
+
+    def put(names: Iterable[str]) -> None:
+        for name in names:
+            if name in contents:
+                files.write_bytes(run / name, contents[name])
+
+    put(name for name in contents if "/" not in name and name not in DONE)
     for state in STATES:
         _write_state(run, state, contents)
-    for name in plain:
-        if name in DONE:
-            files.write_bytes(run / name, contents[name])
+    put(DONE)
 
 
 def _write_state(run: Path, state: str, contents: Mapping[str, bytes]) -> None:
@@ -136,8 +112,9 @@ def check(run: Path, name: str, data: bytes) -> None:
     """Raise unless this is a file that a run writes."""
     if not isinstance(name, str) or not isinstance(data, bytes):
         raise FileError(f"a file sent for {run} has no name or no content: it is not written")
-    state = name in {f"{state}/{checkpoint.INDEX}" for state in STATES}
-    if not (name in NAMES or state or re.fullmatch(EVENTS, name) or re.fullmatch(ARRAYS, name)):
+    state = name.endswith(f"/{checkpoint.INDEX}") and name.partition("/")[0] in STATES
+    known = name in NAMES or state or any(re.fullmatch(x, name) for x in (EVENTS, ARRAYS))
+    if not known or name.count("/") > 1:
         raise FileError(
             f"{files.shown(name)}, sent for {run}, is not the name of a file of a run: it is not "
             "written"

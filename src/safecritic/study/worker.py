@@ -2,8 +2,8 @@
 
     python -m safecritic.study.worker STUDY NAME CORE
 
-It reports its progress as lines of JSON on standard output. It ends when its standard input closes,
-so no worker outlives a driver that was killed. An error is written to the run's `error.txt`.
+It reports its progress as lines of JSON on standard output, and ends when its standard input
+closes: no worker outlives a driver that was killed.
 """
 
 import contextlib
@@ -19,43 +19,36 @@ from typing import Any
 
 import numpy as np
 
-from safecritic.evaluation.measures import measure_run
-from safecritic.files import FileError, make_folder, require_folder, write_text
+from safecritic.core.files import FileError, make_folder, require_folder, write_text
+from safecritic.evaluate.measures import measure_run
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.episode import Intervals, over_known
+from safecritic.run.failure import clear_failure, write_failure
 from safecritic.run.folder import RunFolderError, finite, locked
 from safecritic.run.processes import use_core
 from safecritic.study import grid
 from safecritic.study.grid import Job
-from safecritic.study.resources import note_memory
+from safecritic.study.runs import note_memory
 
 
 class ReportProgress(BaseCallback):
-    """Reports the run's progress about once a second, and ends it after its episodes."""
+    """Reports progress about once a second and at the end; ends the run after its episodes."""
 
     def __init__(self, say: Any, train_episodes: int | None):
         super().__init__()
         self.say, self.train_episodes, self.next = say, train_episodes, 0.0
 
     def _on_step(self) -> bool:
-        now = time.monotonic()
-        if now >= self.next:
-            self.next = now + 1.0
-            self.say(step=self.num_timesteps, **recent_means(self.model.recent_episodes))
+        if time.monotonic() >= self.next:
+            self.next = time.monotonic() + 1.0
+            self._on_training_end()
         limit = self.train_episodes
         return limit is None or self.model.training.episodes < limit
 
     def _on_training_end(self) -> None:
-        # the last episode may have ended since the last report
-        self.say(step=self.num_timesteps, **recent_means(self.model.recent_episodes))
-
-
-def recent_means(rows: list[dict[str, float]]) -> dict[str, float]:
-    """Return reward, cost and success over the last episodes, where known."""
-    names = ("reward", "cost", "success")
-    return finite(
-        {name: over_known(np.mean, np.array([row[name] for row in rows])) for name in names}
-    )
+        rows, names = self.model.recent_episodes, ("reward", "cost", "success")
+        means = {name: over_known(np.mean, np.array([row[name] for row in rows])) for name in names}
+        self.say(step=self.num_timesteps, **finite(means))
 
 
 def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
@@ -64,6 +57,7 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
     from safecritic.api import Agent
 
     run = require_folder(out / "runs" / job.name)
+    clear_failure(run)
     (run / "error.txt").unlink(missing_ok=True)
     wait_until_free(run)
     agent = None
@@ -72,11 +66,12 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
             # by the study's own file, not by what the folder says
             agent = Agent.load(run, env=job.task)
         else:
-            agent = agent_class(job.method)(job.task, seed=job.seed, **job.declared, **job.settings)
+            own: dict[str, Any] = {"seed": job.seed, "paper_defaults": job.paper_defaults}
+            agent = agent_class(job.method)(job.task, **own, **job.declared, **job.settings)
         finished = agent.training.episodes >= (job.train_episodes or float("inf"))
         if finished or agent.num_timesteps >= job.steps:
             # it was stopped between its last checkpoint and its summary
-            agent.finish_folder()
+            agent._finish_folder()
         else:
             fresh = agent.run_folder is None
             agent.learn(
@@ -123,9 +118,10 @@ def main(out: Path, name: str, core: int) -> int:
         work(out, job, say)
     except KeyboardInterrupt:
         return 130
-    except Exception:
+    except Exception as error:
         text = traceback.format_exc()
         run = out / "runs" / name
+        write_failure(run, error)
         print(text, file=sys.stderr)
         with contextlib.suppress(OSError, FileError):  # a full disk, or a folder that is a link
             write_text(make_folder(run) / "error.txt", text)

@@ -3,6 +3,7 @@
 from safecritic.tasks.adapter import FiveValues, SixValues, adapt
 from safecritic.tasks.description import Description, describe
 from safecritic.tasks.registry import TASKS, Task, get, make, register, register_with_gymnasium
+from safecritic.tasks.vector import make_vec
 
 __all__ = [
     "TASKS",
@@ -14,6 +15,7 @@ __all__ = [
     "describe",
     "get",
     "make",
+    "make_vec",
     "register",
     "register_with_gymnasium",
 ]

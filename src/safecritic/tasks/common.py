@@ -1,14 +1,8 @@
-"""What every MuJoCo task needs: checked input, an orderly episode, exact checkpoints, a camera.
+"""What every MuJoCo task needs: checked input, an orderly episode, exact checkpoints."""
 
-`check_action`, `check_array`, `check_options`, `rng_to_array` and `rng_from_array` stand alone;
-`MujocoTask` uses them for a task with one model and one data object.
-"""
-
+import json
 import math
-import os
-import sys
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 import gymnasium
@@ -23,173 +17,141 @@ LARGEST_COORDINATE = 1e10  # beyond this MuJoCo itself calls a coordinate bad
 NOT_RESET, RUNNING, ENDED = 0, 1, 2
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+PHYSICS = mujoco.mjtState.mjSTATE_INTEGRATION  # all that decides what MuJoCo does next
+
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 def check_action(action: Any, space: gymnasium.Space) -> np.ndarray:
-    """Return the action as a float vector; what is no action is a ValueError.
-
-    Arrays of float32 and float64 are returned as they are, anything else as float64. The space
-    must be one-dimensional. Values outside its bounds pass: clipping is up to the task.
-    """
-    array = action
-    if not (isinstance(action, np.ndarray) and action.dtype in FLOATS):
-        try:
-            array = np.asarray(action, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"action must be numbers of shape {space.shape}, got {action!r}: pass a float array"
-            ) from error
+    """Return the action as a float vector, within its bounds or not; others are a ValueError."""
     # on so few numbers a Python sum is faster than NumPy, and NaN and infinity survive it
-    if array.shape == space.shape and math.isfinite(sum(array.tolist())):
-        return array
-    if array.shape != space.shape:
-        hint = (
-            " (one action per call: use a vector environment for a batch)" if array.ndim > 1 else ""
-        )
-        raise ValueError(f"action must have shape {space.shape}, got shape {array.shape}{hint}")
-    if not np.isfinite(array).all():
-        raise ValueError(
-            f"action must be finite, got {array.tolist()}: "
-            "the policy has probably diverged; check its output before stepping"
-        )
-    return array
+    fits = isinstance(action, np.ndarray) and action.dtype in FLOATS and action.shape == space.shape
+    if fits and math.isfinite(sum(action.tolist())):
+        return action
+    advice = ": pass one vector per step (a vector environment takes a batch), and if it is not "
+    return check_array("action", action, space.shape, advice + "finite, check the policy's output")
 
 
-def check_array(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+def check_array(name: str, value: Any, shape: Any, advice: str = "") -> np.ndarray:
     """Return a float64 copy of `value`, which must be finite and have this shape."""
     try:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be numbers of shape {shape}, got {value!r}") from error
+        raise ValueError(
+            f"{name} must be numbers of shape {shape}, got {value!r}{advice}"
+        ) from error
     if array.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+        raise ValueError(f"{name} must have shape {shape}, got shape {array.shape}{advice}")
     if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got {array.tolist()}")
+        raise ValueError(f"{name} must be finite, got {array.tolist()}{advice}")
     return array
 
 
 def check_options(
-    options: Mapping[str, Any] | None, layout_keys: Sequence[str], state_keys: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the layout and the state inside `reset(options=...)`; unknown keys are an error."""
+    options: Mapping[str, Any] | None, layout: Shapes, state: Shapes
+) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return the layout (or None) and state of `reset(options=...)`, of these shapes."""
     options = {} if options is None else options
-    _known("options", options, ("layout", "state"))
-    layout, state = (
-        {} if options.get(key) is None else options[key] for key in ("layout", "state")
-    )
-    _known('options["layout"]', layout, layout_keys)
-    _known('options["state"]', state, state_keys)
-    return dict(layout), dict(state)
+    _refuse_unknown("options", options, ("layout", "state"))
+    checked = []
+    for part, shapes in (("layout", layout), ("state", state)):
+        given = options.get(part)
+        if given is not None:
+            _refuse_unknown(f'options["{part}"]', given, shapes)
+            given = {k: check_array(f"{part}[{k!r}]", v, shapes[k]) for k, v in given.items()}
+        checked.append(given)
+    return checked[0], checked[1] or {}
 
 
-def _known(name: str, given: Any, keys: Sequence[str]) -> None:
+def _refuse_unknown(name: str, given: Any, keys: Collection[str]) -> None:
     if not isinstance(given, Mapping):
         raise ValueError(f"{name} must be a dict, got {type(given).__name__}")
     unknown = [key for key in given if key not in keys]
     if unknown:
-        known = ", ".join(keys) if keys else "none"
+        known = ", ".join(keys) or "none"
         raise ValueError(f"{name} has unknown keys {unknown}; known keys: {known}")
 
 
 def rng_to_array(rng: np.random.Generator) -> np.ndarray:
-    """Return the whole state of a PCG64 generator (Gymnasium's) as six uint64 numbers."""
-    state: Any = rng.bit_generator.state
-    if state["bit_generator"] != "PCG64":
-        raise ValueError(
-            f"a checkpoint can hold only a PCG64 generator, got {state['bit_generator']}: "
-            "seed with env.reset(seed=...) instead of replacing env.np_random"
-        )
-    wide = [state["state"]["state"], state["state"]["inc"]]
-    words = [word for number in wide for word in (number >> 64, number & (2**64 - 1))]
-    return np.array([*words, state["has_uint32"], state["uinteger"]], dtype=np.uint64)
+    """Return the whole state of a random generator as a text, in JSON."""
+    return np.array(json.dumps(rng.bit_generator.state))
 
 
 def rng_from_array(array: np.ndarray) -> np.random.Generator:
     """Return the generator that `rng_to_array` was given."""
-    array = np.asarray(array)
-    if array.shape != (6,) or array.dtype != np.uint64:
-        raise ValueError(
-            f"rng must be six uint64 numbers, got {array.dtype} of shape {array.shape}: "
-            "pass what get_checkpoint() returned"
-        )
-    high, low, inc_high, inc_low, has_uint32, uinteger = (int(word) for word in array)
     bits = np.random.PCG64()
-    bits.state = {
-        "bit_generator": "PCG64",
-        "state": {"state": high << 64 | low, "inc": inc_high << 64 | inc_low},
-        "has_uint32": has_uint32,
-        "uinteger": uinteger,
-    }
+    try:
+        bits.state = json.loads(str(array))
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise ValueError(
+            f"rng must be the state of a PCG64 generator, as get_checkpoint() returns it ({error})"
+        ) from error
     return np.random.Generator(bits)
 
 
 class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
-    """A task on one MuJoCo model: order of reset and step, checkpoints, rendering.
+    """A task on one MuJoCo model: order of reset and step, checkpoints, drawing.
 
-    A subclass sets `horizons`, `camera` and the spaces, and simulates one step in `_advance`.
-    `action_repeat` is the number of those steps for which `step` holds an action.
+    A subclass sets `horizons` and the spaces, and simulates one step in `_advance`.
+
+    Args:
+        model: what it simulates.
+        variant: "benchmark" (the paper's form) or "original" (the task's own).
+        render_mode: None or "rgb_array".
+        horizon: steps after which an episode is truncated, instead of the variant's.
+        action_repeat: steps for which `step` holds an action.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
+    holds_actions: ClassVar[bool] = True  # see `repeat.py`
     horizons: ClassVar[dict[str, int]]
-    camera: ClassVar[dict[str, Any] | str] = {}
 
     def __init__(
         self,
         model: mujoco.MjModel,
-        variant: str,
-        render_mode: str | None,
-        horizon: int | None,
+        variant: str = "benchmark",
+        render_mode: str | None = None,
+        horizon: int | None = None,
         action_repeat: int = 1,
     ) -> None:
         if variant not in self.horizons:
             raise ValueError(f"variant must be one of {list(self.horizons)}, got {variant!r}")
         if render_mode not in (None, *self.metadata["render_modes"]):
-            raise ValueError(
-                f"render_mode must be None or one of {self.metadata['render_modes']}, "
-                f"got {render_mode!r}"
-            )
+            raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}")
         horizon = self.horizons[variant] if horizon is None else horizon
-        if int(horizon) != horizon or horizon < 1:
-            raise ValueError(f"horizon must be a whole number of steps >= 1, got {horizon}")
-        if int(action_repeat) != action_repeat or action_repeat < 1:
-            raise ValueError(f"action_repeat must be a whole number >= 1, got {action_repeat}")
+        for name, steps in (("horizon", horizon), ("action_repeat", action_repeat)):
+            if int(steps) != steps or steps < 1:
+                raise ValueError(f"{name} must be a whole number >= 1, got {steps}")
         # a diverged state must stay visible, not be replaced by the start pose
         model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)
-        self.model = model
-        self.data = mujoco.MjData(model)
-        self.variant = variant
-        self.horizon = int(horizon)
-        self.action_repeat = int(action_repeat)
-        self.render_mode = render_mode
-        self._steps = 0
-        self._phase = NOT_RESET
-        self._obs = np.zeros(0)
-        self._renderer: Any = None
+        self.model, self.data = model, mujoco.MjData(model)
+        self.variant, self.render_mode = variant, render_mode
+        self.horizon, self.action_repeat = int(horizon), int(action_repeat)
+        self._steps, self._phase, self._obs = 0, NOT_RESET, np.zeros(0)
+
+    @property
+    def reports_steps(self) -> bool:
+        """Whether `info["steps"]` is the number of steps taken."""
+        return self.action_repeat > 1
 
     # ---------------------------------------------------------------- order of reset and step
 
     def _begin(self, obs: np.ndarray) -> np.ndarray:
         """Start an episode at this observation."""
-        self._steps = 0
-        self._phase = RUNNING
-        self._obs = obs
+        if mujoco.get_mjcb_time() is None:
+            # MuJoCo's own profiler, which every new MjData starts, takes up to 30% of a step
+            mujoco.set_mjcb_time(None)
+        self._steps, self._phase, self._obs = 0, RUNNING, obs
         return obs.copy()
-
-    def _require_reset(self) -> None:
-        if self._phase == NOT_RESET:
-            raise ResetNeeded("step was called before the first reset: call env.reset() first")
-        raise ResetNeeded("step was called after the episode ended: call env.reset() first")
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Hold the action for `action_repeat` steps, or to the end of the episode if it is nearer.
 
-        Reward, cost and their parts are the sums over these steps, `hazard_distance` is the least,
-        `success` says if it held in one of them. With `action_repeat` above 1, `info["steps"]` is
-        the number of steps taken. The observation is that after the last of them.
+        Above 1, `info` is that of all steps (`join_infos`), and `info["steps"]` their number.
         """
         if self._phase != RUNNING:
-            self._require_reset()
+            late = "after the episode ended" if self._phase == ENDED else "before the first reset"
+            raise ResetNeeded(f"step was called {late}: call env.reset() first")
         action = check_action(action, self.action_space)
         reward, terminated, truncated, info = self._advance(action)
         if self.action_repeat > 1:
@@ -227,17 +189,27 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
         self._phase = ENDED
         return True
 
-    # ---------------------------------------------------------------- checkpoints
+    # ---------------------------------------------------------------- states and checkpoints
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """What was placed at the reset, as `reset(options={"layout": ...})` takes it."""
+        return {}
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state as `reset(options={"state": ...})` takes it; `get_checkpoint` is exact."""
+        data = self.data
+        return {"qpos": data.qpos.copy(), "qvel": data.qvel.copy(), "time": float(data.time)}
 
     def get_checkpoint(self) -> dict[str, np.ndarray]:
         """Return everything that decides what this environment does next, as plain arrays.
 
-        After `set_checkpoint`, in this object or in a new one of the same class, variant and
-        horizon, every later step and reset gives the same numbers to the last bit.
+        After `set_checkpoint`, here or in another one of the same class, variant and horizon, every
+        later step and reset gives the same numbers to the last bit.
         """
-        signature = mujoco.mjtState.mjSTATE_INTEGRATION
-        physics = np.empty(mujoco.mj_stateSize(self.model, signature))
-        mujoco.mj_getState(self.model, self.data, physics, signature)
+        physics = np.empty(mujoco.mj_stateSize(self.model, PHYSICS))
+        mujoco.mj_getState(self.model, self.data, physics, PHYSICS)
         return {
             "task": np.array(self._identity()),
             "physics": physics,
@@ -250,18 +222,19 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
     def set_checkpoint(self, checkpoint: Mapping[str, np.ndarray]) -> None:
         """Continue from where `get_checkpoint` was called."""
         self._check_checkpoint(checkpoint)
-        signature = mujoco.mjtState.mjSTATE_INTEGRATION
-        physics = np.array(checkpoint["physics"], dtype=np.float64)
         mujoco.mj_resetData(self.model, self.data)
-        mujoco.mj_setState(self.model, self.data, physics, signature)
-        if np.isfinite(physics).all():
-            # positions in space are not part of the state but the next step may start from them
-            mujoco.mj_forward(self.model, self.data)
-            mujoco.mj_setState(self.model, self.data, physics, signature)
+        mujoco.mj_setState(self.model, self.data, checkpoint["physics"], PHYSICS)
+        self._forward_from(checkpoint["physics"])
         self.np_random = rng_from_array(checkpoint["rng"])
         self._steps = int(checkpoint["steps"])
         self._phase = int(checkpoint["phase"])
         self._obs = np.array(checkpoint["obs"], dtype=np.float64)
+
+    def _forward_from(self, physics: np.ndarray) -> None:
+        """Compute what is no part of the state but the next step may start from."""
+        if np.isfinite(physics).all():
+            mujoco.mj_forward(self.model, self.data)
+            mujoco.mj_setState(self.model, self.data, physics, PHYSICS)
 
     def _check_checkpoint(self, checkpoint: Mapping[str, np.ndarray]) -> None:
         """Refuse a checkpoint of another task or MuJoCo version, before anything changes."""
@@ -273,12 +246,11 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
                 f"checkpoint belongs to {checkpoint['task']}, this environment is "
                 f"{self._identity()}: make it with the same task, variant and horizon"
             )
-        physics = np.shape(checkpoint["physics"])
-        size = mujoco.mj_stateSize(self.model, mujoco.mjtState.mjSTATE_INTEGRATION)
-        if physics != (size,):
+        size = mujoco.mj_stateSize(self.model, PHYSICS)
+        if np.shape(checkpoint["physics"]) != (size,):
             raise ValueError(
-                f"checkpoint has physics of shape {physics}, this model needs ({size},): "
-                "it was written with another MuJoCo version; install that one to continue"
+                f"checkpoint has physics of shape {np.shape(checkpoint['physics'])}, this model "
+                f"needs ({size},): install the MuJoCo version it was written with"
             )
         rng_from_array(checkpoint["rng"])
         self._check_forms(checkpoint)
@@ -297,14 +269,13 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
                     f"{like.shape}: pass what get_checkpoint() returned"
                 )
             # physics may have diverged, which `set_checkpoint` knows how to treat
-            known = given.dtype.kind != "f" or name in ("physics", "obs")
-            if not known and not np.isfinite(given).all():
+            free = given.dtype.kind != "f" or name in ("physics", "obs")
+            if not free and not np.isfinite(given).all():
                 raise ValueError(f"checkpoint has {name} that is not finite: it is damaged")
         steps, phase = int(checkpoint["steps"]), int(checkpoint["phase"])
         if not (0 <= steps <= self.horizon and NOT_RESET <= phase <= ENDED):
             raise ValueError(
-                f"checkpoint is at step {steps}, phase {phase}; expected 0 to {self.horizon} and "
-                f"{NOT_RESET} to {ENDED}: it is damaged"
+                f"checkpoint is at step {steps} of {self.horizon}, phase {phase}: it is damaged"
             )
 
     def _identity(self) -> str:
@@ -313,95 +284,14 @@ class MujocoTask(gymnasium.Env[np.ndarray, np.ndarray]):
     # ---------------------------------------------------------------- pictures
 
     def render(self) -> np.ndarray | None:
-        """Return a picture of the scene by MuJoCo's renderer (`render_mode="rgb_array"`).
-
-        Without OpenGL a warning says how to get it, and `draw()` makes the picture.
-        """
+        """Return a drawing of the scene (`render_mode="rgb_array"`), which needs no OpenGL."""
         if self.render_mode is None:
             gymnasium.logger.warn('render() needs a task made with render_mode="rgb_array"')
             return None
-        if self._renderer is None:
-            try:
-                self._renderer = open_renderer(self.model)
-            except RuntimeError as error:
-                warnings.warn(str(error), stacklevel=2)
-                self._renderer = False
-        if self._renderer is False:
-            return self.draw()
-        mujoco.mj_kinematics(self.model, self.data)
-        self._prepare_picture()
-        self._renderer.update_scene(self.data, camera=make_camera(self.camera))
-        self._decorate(self._renderer.scene)
-        return self._renderer.render()
-
-    @property
-    def position(self) -> np.ndarray:
-        """The robot's position, in the coordinates of the drawing's trail."""
-        raise NotImplementedError
+        return self.draw()
 
     def draw(
         self, trail: Any = (), trail_cost: Any = (), caption: str = "", size: int = 480
     ) -> np.ndarray:
         """Draw the scene without OpenGL."""
         raise NotImplementedError
-
-    def _prepare_picture(self) -> None:
-        """Place what is shown but not simulated."""
-
-    def _decorate(self, scene: mujoco.MjvScene) -> None:
-        """Add to the picture what is not in the model."""
-
-    def close(self) -> None:
-        """Close the renderer, if one is open."""
-        if self._renderer:
-            self._renderer.close()
-        self._renderer = None
-
-
-def open_renderer(model: mujoco.MjModel, width: int = 480, height: int = 480) -> Any:
-    """Return MuJoCo's off-screen renderer; without one, a RuntimeError says how to get it."""
-    model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
-    model.vis.global_.offheight = max(model.vis.global_.offheight, height)
-    try:
-        return _renderer(model, width, height)
-    except Exception as error:
-        raise RuntimeError(
-            f"MuJoCo has no OpenGL to render with ({error}). Without a screen, install EGL "
-            "(packages libegl1 and libgl1, with or without a GPU), or libosmesa6 and set "
-            "MUJOCO_GL=osmesa before Python starts. Or draw without OpenGL: env.unwrapped.draw(), "
-            "or safecritic.tasks.drawing.record_episode for a whole episode."
-        ) from error
-
-
-def _renderer(model: mujoco.MjModel, width: int, height: int) -> Any:
-    # MuJoCo asks for a window system by default; without a screen EGL works
-    told = any(os.environ.get(name) for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"))
-    contexts = sys.modules[mujoco.Renderer.__module__].gl_context
-    chosen = before = contexts.GLContext
-    if not told and sys.platform == "linux":
-        from mujoco import egl
-
-        chosen = egl.GLContext
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # tried beforehand, because a failed renderer makes the next one abort the process
-        context = chosen(width, height)
-        usable = bool(getattr(context, "_context", True))
-        context.free()
-        if not usable:
-            raise RuntimeError("no window system")
-        contexts.GLContext = chosen
-        try:
-            return mujoco.Renderer(model, height=height, width=width)
-        finally:
-            contexts.GLContext = before
-
-
-def make_camera(settings: dict[str, Any] | str) -> mujoco.MjvCamera | str:
-    """Return the name of a camera in the model as it is, or a free camera with these settings."""
-    if isinstance(settings, str):
-        return settings
-    camera = mujoco.MjvCamera()
-    for key, value in settings.items():
-        setattr(camera, key, value)
-    return camera

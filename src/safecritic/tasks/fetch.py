@@ -27,7 +27,7 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.spaces import Box
 
 from safecritic.tasks import drawing
-from safecritic.tasks.common import MujocoTask, check_array, check_options
+from safecritic.tasks.common import MujocoTask, check_options
 
 VELOCITY_LIMIT = 0.01
 JERK_WEIGHT = 1000.0
@@ -36,6 +36,7 @@ GOAL_BONUS = 5.0
 GOAL_RANGE = 0.15
 SUBSTEPS = 20
 REACH_PER_STEP = 0.05
+PARTS = ("cost", "cost_velocity", "cost_jerk", "reward_distance", "reward_goal")
 
 # the package's start: base position, then the hand's offset from where it hangs
 BASE = {"robot0:slide0": 0.4049, "robot0:slide1": 0.48, "robot0:slide2": 0.0}
@@ -60,11 +61,7 @@ def load_model() -> mujoco.MjModel:
 class FetchReach(MujocoTask):
     """A 7-joint arm that moves its hand to a target under limits on speed and jerk.
 
-    Args:
-        variant: "benchmark" or "original", see the module's docstring.
-        render_mode: None or "rgb_array".
-        horizon: steps per episode instead of the variant's.
-        action_repeat: steps for which an action is held, see `MujocoTask.step`.
+    Keywords are those of `MujocoTask`.
 
     `info` after a step: `cost` = `cost_velocity` + `cost_jerk`; `reward_distance` +
     `reward_goal` = the reward; `success` (at the target), `goal_distance` (m), `diverged`. When
@@ -74,28 +71,15 @@ class FetchReach(MujocoTask):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
     horizons: ClassVar[dict[str, int]] = {"benchmark": 500, "original": 50}
-    camera: ClassVar[dict[str, Any] | str] = {
-        "distance": 2.5,
-        "azimuth": 132.0,
-        "elevation": -14.0,
-        "lookat": (1.3, 0.75, 0.55),
-    }
 
-    def __init__(
-        self,
-        variant: str = "benchmark",
-        render_mode: str | None = None,
-        horizon: int | None = None,
-        action_repeat: int = 1,
-    ) -> None:
-        super().__init__(load_model(), variant, render_mode, horizon, action_repeat)
+    def __init__(self, variant: str = "benchmark", **settings: Any) -> None:
+        super().__init__(load_model(), variant, **settings)
         model = self.model
         self.dt = model.opt.timestep * SUBSTEPS
         self.observation_space = Box(-np.inf, np.inf, (9,), np.float64)
         self.action_space = Box(-1.0, 1.0, (3,), np.float32)
         self._benchmark = variant == "benchmark"
         self._grip = model.site("robot0:grip").id
-        self._target = model.site("target0").id
         self._hand = next(
             body for body in (*model.eq_obj1id, *model.eq_obj2id) if model.body_mocapid[body] < 0
         )
@@ -129,17 +113,8 @@ class FetchReach(MujocoTask):
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state as `reset(options={"state": ...})` takes it; `get_checkpoint` is exact.
-
-        The set point is not part of it: every step begins by putting it at the hand.
-        """
-        data = self.data
-        return {
-            "qpos": data.qpos.copy(),
-            "qvel": data.qvel.copy(),
-            "time": float(data.time),
-            "goal": self._goal.copy(),
-        }
+        """The state with the target; the set point is none, every step puts it at the hand."""
+        return super().state | {"goal": self._goal.copy()}
 
     @property
     def position(self) -> np.ndarray:
@@ -154,11 +129,9 @@ class FetchReach(MujocoTask):
         Any key of `layout` and `state` may be left out; a goal in the state wins over the layout's.
         """
         model, data = self.model, self.data
-        layout, state = check_options(options, ("goal",), ("qpos", "qvel", "time", "goal"))
         shapes = {"qpos": (model.nq,), "qvel": (model.nv,), "time": (), "goal": (3,)}
-        given = {
-            key: check_array(key, value, shapes[key]) for key, value in {**layout, **state}.items()
-        }
+        layout, state = check_options(options, {"goal": (3,)}, shapes)
+        given = {**(layout or {}), **state}
         super().reset(seed=seed)
         # drawn even when given, so that later resets do not depend on it
         goal = self._start_hand + self.np_random.uniform(-GOAL_RANGE, GOAL_RANGE, size=3)
@@ -182,49 +155,32 @@ class FetchReach(MujocoTask):
         # the part of a forward pass that the observation and the next set point need
         mujoco.mj_kinematics(model, data)
         mujoco.mj_comPos(model, data)
-        obs = self._observe()
-        if self._diverged(obs):
-            distance = _distance(self._obs[:3], self._goal)
-            info = self._info(0.0, 0.0, 0.0, 0.0, False, distance, diverged=True)
+        obs, before = self._observe(), self._obs
+        diverged = self._diverged(obs)
+        now = before if diverged else obs
+        distance = _distance(now[:3], self._goal)
+        info: dict[str, Any] = dict.fromkeys(PARTS, 0.0)
+        info |= {"success": False, "goal_distance": distance, "diverged": diverged}
+        if diverged:
             return 0.0, False, True, info
-
-        velocity, change = obs[3:6], obs[3:6] - self._obs[3:6]
-        cost_velocity = float(np.sqrt(velocity.dot(velocity)) > VELOCITY_LIMIT)
-        cost_jerk = JERK_WEIGHT * float(change.dot(change))
-        distance = _distance(obs[:3], self._goal)
+        velocity, change = obs[3:6], obs[3:6] - before[3:6]
         arrived = distance < GOAL_RADIUS
         terminated = arrived and self._benchmark
-        bonus = GOAL_BONUS if terminated else 0.0
-        info = self._info(cost_velocity, cost_jerk, -distance, bonus, arrived, distance)
+        info["cost_velocity"] = float(np.sqrt(velocity.dot(velocity)) > VELOCITY_LIMIT)
+        info["cost_jerk"] = JERK_WEIGHT * float(change.dot(change))
+        info["cost"] = info["cost_velocity"] + info["cost_jerk"]
+        info["reward_distance"] = -distance
+        info["reward_goal"] = GOAL_BONUS if terminated else 0.0
+        info["success"] = arrived
         self._obs = obs
-        return -distance + bonus, terminated, self._finish(terminated), info
+        reward = info["reward_distance"] + info["reward_goal"]
+        return reward, terminated, self._finish(terminated), info
 
     def _observe(self) -> np.ndarray:
         data = self.data
         mujoco.mj_jacSite(self.model, data, self._jacobian, None, self._grip)
         velocity = self._jacobian @ data.qvel * self.dt
         return np.concatenate((data.site_xpos[self._grip], velocity, self._goal))
-
-    def _info(
-        self,
-        cost_velocity: float,
-        cost_jerk: float,
-        reward_distance: float,
-        reward_goal: float,
-        success: bool,
-        goal_distance: float,
-        diverged: bool = False,
-    ) -> dict[str, Any]:
-        return {
-            "cost": cost_velocity + cost_jerk,
-            "cost_velocity": cost_velocity,
-            "cost_jerk": cost_jerk,
-            "reward_distance": reward_distance,
-            "reward_goal": reward_goal,
-            "success": success,
-            "goal_distance": goal_distance,
-            "diverged": diverged,
-        }
 
     def get_checkpoint(self) -> dict[str, np.ndarray]:
         return {**super().get_checkpoint(), "goal": self._goal.copy()}
@@ -233,19 +189,12 @@ class FetchReach(MujocoTask):
         super().set_checkpoint(checkpoint)
         self._goal = np.array(checkpoint["goal"], dtype=np.float64)
 
-    def _prepare_picture(self) -> None:
-        self.data.site_xpos[self._target] = self._goal
-
     def draw(
-        self,
-        trail: np.ndarray | None = None,
-        trail_cost: np.ndarray | None = None,
-        caption: str = "",
-        size: int = 480,
+        self, trail: Any = (), trail_cost: Any = (), caption: str = "", size: int = 480
     ) -> np.ndarray:
         """Draw both views without OpenGL; `trail` holds past `position`s."""
         return drawing.draw_fetch(
-            self.model, self.data, self._goal, trail, trail_cost, caption, GOAL_RADIUS, size
+            self.model, self.data, self._goal, GOAL_RADIUS, trail, trail_cost, caption, size
         )
 
 

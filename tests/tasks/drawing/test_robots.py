@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from helpers.frames import differs
-from safecritic.tasks.cheetah import HalfCheetah
 from safecritic.tasks.drawing import Scene, draw_scene
 from safecritic.tasks.drawing.canvas import BLUE, GREEN, ORANGE, PINK, RED, SKY, YELLOW
+from safecritic.tasks.drawing.robots import BODY, BROWN, GREY
 from safecritic.tasks.fetch import FetchReach
+from safecritic.tasks.velocity import HalfCheetah
 
 EMPTY = Scene(extent=1.5, agent=(0.0, 0.0, 0.0))
 
@@ -172,3 +173,37 @@ def test_a_map_lies_under_the_scene_with_its_first_row_at_the_bottom():
     assert near(pixel(frame, 1.15, -1.15), blend(RED, 0.6 * 255), 30)
     for x, y in ((-1.15, -1.15), (1.15, 1.15), (-1.15, 1.15)):
         assert near(pixel(frame, x, y), 255)
+
+
+@pytest.mark.parametrize("rotation", [0.0, np.pi / 2, -2.0])
+def test_the_front_of_the_point_is_its_plus_x(rotation):
+    frame = draw_scene(dataclasses.replace(EMPTY, robot="Point", agent=(0.3, 0.25, rotation)))
+    ahead = np.array([np.cos(rotation), np.sin(rotation)])
+    assert near(pixel(frame, *((0.3, 0.25) + 0.13 * ahead)), YELLOW)
+    assert near(pixel(frame, *((0.3, 0.25) - 0.07 * ahead)), BODY)
+
+
+def test_push_box_pillars_circle_and_walls_are_where_they_belong():
+    frame = draw_scene(
+        dataclasses.replace(
+            EMPTY, agent=(0.0, 0.0, 0.0), push_box=(0.9, 0.9, np.pi / 4), pillars=[(-0.9, 0.9)],
+            walls=(1.4,), circle=True, hazards=[(-0.9, -0.9)], hazard_radius=0.3,
+        )
+    )  # fmt: skip
+    assert near(pixel(frame, 0.9, 0.9), BROWN)
+    assert near(pixel(frame, 0.9 + 0.39, 0.9), BROWN)  # a corner post
+    assert near(pixel(frame, 0.9 + 0.22, 0.9 + 0.22), (255, 255, 255))  # beside a side
+    assert near(pixel(frame, -0.9, 0.9), GREY)
+    assert near(pixel(frame, -0.9, -0.65), blend(BLUE, 70))
+    assert near(pixel(frame, 0.0, 1.5), GREEN, 60)
+    assert near(pixel(frame, 1.4, 0.2), ORANGE)
+    assert not near(pixel(frame, 1.47, 0.2), (255, 255, 255))  # beyond the wall
+
+
+def test_the_view_of_a_lane_goes_with_the_robot():
+    scene = dataclasses.replace(EMPTY, bounded=False, follows=True, walls=(0.5,), extent=2.0)
+    near_by, far = (
+        draw_scene(dataclasses.replace(scene, agent=(0.0, y, 0.0))) for y in (0.0, 12.0)
+    )
+    size = near_by.shape[1]
+    assert (near_by[: size // 2] == far[: size // 2]).mean() > 0.99

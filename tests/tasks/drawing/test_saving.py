@@ -9,19 +9,19 @@ import pytest
 from PIL import Image
 
 from helpers.frames import differs
+from safecritic.evaluate.films import make_caption, record_episode
 from safecritic.tasks import TASKS, make
-from safecritic.tasks.cheetah import HalfCheetah
 from safecritic.tasks.drawing import (
     Scene,
     beside,
     draw_scene,
-    make_caption,
-    record_episode,
     save_animation,
     save_png,
+    saving,
 )
 from safecritic.tasks.drawing.canvas import BLUE, GREEN
 from safecritic.tasks.fetch import FetchReach
+from safecritic.tasks.velocity import HalfCheetah
 
 EMPTY = Scene(extent=1.5, agent=(0.0, 0.0, 0.0))
 
@@ -70,6 +70,39 @@ def test_gif_is_small_and_true_to_the_frames(tmp_path):
         error = np.abs(shown - frames[index].astype(int)).max(axis=-1)
         assert error.mean() < 1.5
         assert np.quantile(error, 0.999) < 40
+
+
+def test_a_gif_too_large_shows_fewer_frames_in_the_same_time(tmp_path, monkeypatch):
+    frames = list(film(41))
+    save_animation(frames, tmp_path / "all.gif", fps=25)
+    size = (tmp_path / "all.gif").stat().st_size
+    monkeypatch.setattr(saving, "GIF_BYTES", size // 3)
+    save_animation(frames, tmp_path / "few.gif", fps=25)
+    assert (tmp_path / "few.gif").stat().st_size <= size // 3
+    few = Image.open(tmp_path / "few.gif")
+    assert few.n_frames < 15
+    assert few.n_frames * few.info["duration"] == pytest.approx(41 * 40, abs=few.info["duration"])
+    few.seek(few.n_frames - 1)
+    assert differs(np.asarray(few.convert("RGB")), frames[-1]).mean() < 0.001
+
+
+def test_a_film_over_a_map_is_small(tmp_path):
+    """Smooth shades that change in every frame, as Q_C does, for 100 frames."""
+    frames = []
+    for t in range(100):
+        y, x = np.meshgrid(*[np.linspace(0, 3, 40) - 0.01 * t] * 2, indexing="ij")
+        scene = dataclasses.replace(EMPTY, shade=np.sin(x) ** 2 * np.cos(y) ** 2)
+        frames.append(draw_scene(scene, 320))
+    save_animation(frames, tmp_path / "map.gif", fps=12.5)
+    assert (tmp_path / "map.gif").stat().st_size < 500_000
+
+
+def test_a_film_replaces_a_link_and_does_not_follow_it(tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    (tmp_path / "film.gif").symlink_to(tmp_path / "kept")
+    save_animation(film(2), tmp_path / "film.gif", fps=10)
+    assert (tmp_path / "kept").read_text() == "kept"
+    assert not (tmp_path / "film.gif").is_symlink()
 
 
 def test_gif_keeps_colours_apart(tmp_path):

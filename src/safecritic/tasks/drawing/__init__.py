@@ -2,18 +2,23 @@
 
     frame = env.unwrapped.draw()                        # any task, now
     save_png(frame, "now.png")
-    record_episode(env, policy, "episode.gif", seed=0)  # or .mp4, or .png for the last frame
+    save_animation(frames, "frames.gif")                # or .mp4
 
-A step with cost leaves a red trail.
+A step with cost leaves a red trail. `safecritic.evaluate.films` films a whole episode.
 """
 
 from safecritic.tasks.drawing.canvas import Panel
-from safecritic.tasks.drawing.robots import Scene, draw_car, draw_cheetah, draw_fetch, draw_scene
+from safecritic.tasks.drawing.robots import (
+    Scene,
+    View,
+    draw_car,
+    draw_fetch,
+    draw_runner,
+    draw_scene,
+)
 from safecritic.tasks.drawing.saving import (
     beside,
-    make_caption,
     real_time,
-    record_episode,
     save_animation,
     save_film,
     save_png,
@@ -22,14 +27,13 @@ from safecritic.tasks.drawing.saving import (
 __all__ = [
     "Panel",
     "Scene",
+    "View",
     "beside",
     "draw_car",
-    "draw_cheetah",
     "draw_fetch",
+    "draw_runner",
     "draw_scene",
-    "make_caption",
     "real_time",
-    "record_episode",
     "save_animation",
     "save_film",
     "save_png",

@@ -29,6 +29,7 @@ RED: Colour = (213, 94, 0)
 PINK: Colour = (204, 121, 167)
 YELLOW: Colour = (240, 228, 66)
 
+LEVELS = 8  # of a shade
 FINE = 3  # a pixel is the mean of FINE x FINE drawn ones
 
 
@@ -99,6 +100,14 @@ class Panel:
         self.disc(a, radius, fill)
         self.disc(b, radius, fill)
 
+    def grid(self, metres: float) -> None:
+        """Draw a grid over the whole panel."""
+        left, right, bottom, top = self.edges
+        for at in np.arange(np.ceil(left / metres), right / metres) * metres:
+            self.line([(at, bottom), (at, top)], GRID, 1.0)
+        for at in np.arange(np.ceil(bottom / metres), top / metres) * metres:
+            self.line([(left, at), (right, at)], GRID, 1.0)
+
     def trail(self, points: Any, costs: Any) -> None:
         """Draw where the robot has been, red where the step had a cost."""
         points = np.asarray(points, dtype=float).reshape(-1, 2)
@@ -116,14 +125,16 @@ class Panel:
     def shade(self, values: np.ndarray, extent: float, colour: Colour) -> None:
         """Lay a colour over the square from -extent to extent, as opaque as `values` in [0, 1].
 
-        They are (rows, columns), the first row at the bottom.
+        They are (rows, columns), the first row at the bottom. Opacity has few levels, as in a map
+        with contours: films of smooth shades are ten times larger.
         """
         left, top = (round(v) for v in self.pixels((-extent, extent))[0])
         right, bottom = (round(v) for v in self.pixels((extent, -extent))[0])
         opacity = np.clip(np.nan_to_num(values[::-1]), 0.0, 1.0)
         mask = Image.fromarray(np.round(255 * opacity).astype(np.uint8))
         mask = mask.resize((right - left, bottom - top), Image.Resampling.BICUBIC)
-        self._image.paste(colour, (left, top), mask)
+        steps = [round(round(v * LEVELS / 255) * 255 / LEVELS) for v in range(256)]
+        self._image.paste(colour, (left, top), mask.point(steps))
 
     def image(self) -> Image.Image:
         """Return the finished picture."""

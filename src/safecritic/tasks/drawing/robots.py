@@ -1,5 +1,6 @@
-"""Pictures of the tasks: the car from above, the cheetah from the side, the arm from both."""
+"""Pictures of the tasks: robots among objects from above, runners aside, the arm from both."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,9 +10,6 @@ import mujoco
 import numpy as np
 from PIL import Image, ImageDraw
 
-from safecritic.tasks.car.gremlins import RADIUS as GREMLIN_PATH
-from safecritic.tasks.car.layout import GOAL_RADIUS, HAZARD_RADIUS
-from safecritic.tasks.car.model import CAR_BOXES
 from safecritic.tasks.drawing.canvas import (
     ARENA,
     BLUE,
@@ -22,6 +20,7 @@ from safecritic.tasks.drawing.canvas import (
     GRID,
     INK,
     ORANGE,
+    PAPER,
     PINK,
     RED,
     SKY,
@@ -40,123 +39,160 @@ from safecritic.tasks.drawing.canvas import (
     to_world,
     write_text,
 )
-
-BUTTON_RADIUS = 0.1
-BOX_HALF = 0.1
-
-
-def _from_above(*names: str) -> list[tuple[float, ...]]:
-    """Return the car's boxes seen from above: centre x, y and half sizes."""
-    return [(*centre[:2], *size[:2]) for size, centre in (CAR_BOXES[name] for name in names)]
-
+from safecritic.tasks.navigation.objects import (
+    BOX_HALF,
+    BUTTON_RADIUS,
+    CIRCLE_RADIUS,
+    GOAL_RADIUS,
+    GREMLIN_PATH,
+    HAZARD_RADIUS,
+    PILLAR_RADIUS,
+)
+from safecritic.tasks.navigation.robots import CAR, POINT
 
 # the car drives towards -y
 CAR_WHEELS = [(-0.13, 0.1, 0.025, 0.05), (0.13, 0.1, 0.025, 0.05)]
-CAR_BODY = _from_above("agent", "back_connector", "back_bumper")
-CAR_FRONT = _from_above("front_connector", "front_bumper")
+CAR_PARTS = ["front_connector", "front_bumper", "back_bumper", "back_connector", "agent"]  # upwards
 CAR_ARROW = ((0.0, -0.075), (0.055, 0.03), (-0.055, 0.03))
+BODY: Colour = (92, 99, 112)
+BROWN: Colour = (164, 124, 84)
+GREY: Colour = (150, 154, 160)
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A car task at one moment, in metres and radians, as in the tasks' layout."""
+    """A navigation task at one moment, in metres and radians, as in the tasks' layout."""
 
     extent: float
-    agent: Sequence[float] | np.ndarray
-    """x, y, rotation about z; the car drives towards its own -y."""
-    goal: Sequence[float] | np.ndarray | None = None
-    """x, y of the goal disc; a task with buttons has `goal_button` instead."""
+    agent: Sequence[float] | np.ndarray  # x, y, rotation about z
+    goal: Sequence[float] | np.ndarray | None = None  # its disc; with buttons there is none
     hazards: Points = ()
-    vases: Points = ()
-    """x, y, rotation of each."""
+    vases: Points = ()  # x, y, rotation of each
     buttons: Points = ()
     goal_button: int | None = None
-    gremlins: Points = ()
-    """x, y, rotation of each, where they are now."""
-    gremlin_centres: Points | None = None
-    trail: Points = ()
-    """Past positions of the car, oldest first."""
-    trail_cost: Sequence[float] | np.ndarray = ()
-    """Cost of the step that led to each point of the trail."""
-    shade: np.ndarray | None = None
-    """Values in [0, 1] over the arena, (rows, columns), the first row at the least y."""
+    gremlins: Points = ()  # x, y, rotation of each, where they are now
+    gremlin_centres: Points = ()
+    pillars: Points = ()
+    push_box: Sequence[float] | np.ndarray | None = None  # x, y, rotation
+    push_half: float = 0.2  # half side of its cube
+    circle: bool = False  # the one to drive on
+    walls: Sequence[float] = ()  # at +-x, and at +-y
+    hazard_radius: float = HAZARD_RADIUS
+    robot: str = CAR.name
+    bounded: bool = True  # there is a square in which things are placed
+    follows: bool = False  # the view goes with the robot along y
+    trail: Points = ()  # past positions, oldest first
+    trail_cost: Sequence[float] | np.ndarray = ()  # of the step that led to each
+    shade: np.ndarray | None = None  # (rows, columns) in [0, 1], the first row at the least y
     caption: str = ""
-    goal_radius: float = GOAL_RADIUS
 
 
 def draw_scene(scene: Scene, size: int = 480) -> np.ndarray:
-    """Draw a car task from above: `size` wide, a little higher for caption and legend, uint8."""
+    """Draw a scene from above: `size` wide, a little higher for caption and legend, uint8."""
     size = round_to_even(size)
     x, y, rotation = (float(v) for v in scene.agent)
-    # the car may leave the arena: then show more, in steps, so that a film rarely changes scale
-    farthest = max(abs(x), abs(y), float(np.abs(np.asarray(scene.trail)).max(initial=0.0)))
-    half = max(1.12 * scene.extent, np.ceil(2 * (farthest + 0.25)) / 2)
-    panel = Panel(size, size, (0.0, 0.0), size / 2 / half)
-    _arena(panel, scene.extent, half)
+    middle = (0.0, y if scene.follows else 0.0)
+    # the robot may leave the arena: then show more, in steps, so that a film rarely changes scale
+    shown = [(x, y), *np.asarray(scene.trail, dtype=float).reshape(-1, 2)]
+    if scene.push_box is not None:
+        shown.append(scene.push_box[:2])
+    farthest = np.abs(np.array(shown)[:, : 1 if scene.follows else 2]).max()
+    half = max(1.12 * scene.extent, np.ceil(2 * (float(farthest) + 0.25)) / 2)
+    panel = Panel(size, size, middle, size / 2 / half, PAPER if scene.bounded else ARENA)
+    arena = rectangle(0, 0, scene.extent, scene.extent)
+    if scene.bounded:
+        panel.polygon(arena, ARENA)
+    panel.grid(0.5)
+    if scene.bounded:
+        panel.polygon(arena, None, BORDER, 1.5)
+    _draw_walls(panel, scene.walls)
+    if scene.circle:
+        panel.disc((0, 0), CIRCLE_RADIUS, None, GREEN, 2.0)
+        panel.disc((0, 0), 0.03, GREEN)
     if scene.shade is not None:
         panel.shade(0.6 * scene.shade, scene.extent, RED)
     for centre in scene.hazards:
-        panel.disc(centre, HAZARD_RADIUS, (*BLUE, 70), (*BLUE, 200), 1.2)
+        panel.disc(centre, scene.hazard_radius, (*BLUE, 70), (*BLUE, 200), 1.2)
     if scene.goal is not None:
-        _goal(panel, scene.goal, scene.goal_radius)
-    if scene.gremlin_centres is not None:
-        for centre in scene.gremlin_centres:
-            _dotted_circle(panel, centre, GREMLIN_PATH)
+        panel.disc(scene.goal, GOAL_RADIUS, (*GREEN, 80), (*GREEN, 255), 2.0)
+        panel.disc(scene.goal, GOAL_RADIUS * 0.12, GREEN)
+    angles = np.linspace(0, 2 * np.pi, 36, endpoint=False)
+    circle = GREMLIN_PATH * np.column_stack([np.cos(angles), np.sin(angles)])
+    for centre in scene.gremlin_centres:
+        for point in np.asarray(centre)[:2] + circle:
+            panel.disc(point, 1.1 * FINE / panel.scale, PINK)
     for index, centre in enumerate(scene.buttons):
         if index == scene.goal_button:
             panel.disc(centre, BUTTON_RADIUS + 0.1, (*GREEN, 60), (*GREEN, 255), 2.0)
             panel.disc(centre, BUTTON_RADIUS, GREEN, INK, 1.0)
         else:
             panel.disc(centre, BUTTON_RADIUS, ORANGE, INK, 1.0)
-    for vase in scene.vases:
-        _square(panel, vase, SKY)
-    for gremlin in scene.gremlins:
-        _square(panel, gremlin, PINK)
+    for poses, colour in ((scene.vases, SKY), (scene.gremlins, PINK)):
+        for pose in poses:
+            panel.polygon(to_world(rectangle(0, 0, BOX_HALF, BOX_HALF), *pose), colour, INK, 1.0)
+    for centre in scene.pillars:
+        panel.disc(centre, PILLAR_RADIUS, GREY, INK, 1.0)
+    if scene.push_box is not None:
+        draw_push_box(panel, scene.push_half, *scene.push_box)
     panel.trail(scene.trail, scene.trail_cost)
-    draw_car(panel, x, y, rotation)
+    draw_robot = draw_point if scene.robot == POINT.name else draw_car
+    draw_robot(panel, x, y, rotation)
 
     image = panel.image()
-    metre = f"{2 * scene.extent:g} m"
-    corner = panel.pixels((scene.extent, -scene.extent))[0]
-    at = (corner[0] / FINE - 3, corner[1] / FINE + 4)
-    write_text(image, at, metre, round(size * 0.024), SOFT_INK, "rt")
+    small = round(size * 0.024)
+    if scene.bounded:
+        corner = panel.pixels((scene.extent, -scene.extent))[0]
+        at = (corner[0] / FINE - 3, corner[1] / FINE + 4)
+        write_text(image, at, f"{2 * scene.extent:g} m", small, SOFT_INK, "rt")
+    elif scene.follows:
+        write_text(image, (size - 6, size - 6), f"y = {y:.1f} m", small, SOFT_INK, "rb")
     strip = strip_height(size)
     return compose([image], scene.caption, strip, draw_legend(_scene_legend(scene), size, strip))
-
-
-def _arena(panel: Panel, extent: float, half: float) -> None:
-    panel.polygon(rectangle(0, 0, extent, extent), ARENA)
-    for at in np.arange(np.ceil(-half / 0.5), np.floor(half / 0.5) + 1) * 0.5:
-        for line in ([(at, -half), (at, half)], [(-half, at), (half, at)]):
-            panel.line(line, GRID, 1.0)
-    panel.polygon(rectangle(0, 0, extent, extent), None, BORDER, 1.5)
-
-
-def _goal(panel: Panel, centre: Any, radius: float) -> None:
-    panel.disc(centre, radius, (*GREEN, 80), (*GREEN, 255), 2.0)
-    panel.disc(centre, radius * 0.12, GREEN)
-
-
-def _square(panel: Panel, pose: Any, colour: Colour) -> None:
-    corners = to_world(rectangle(0, 0, BOX_HALF, BOX_HALF), *(float(v) for v in pose))
-    panel.polygon(corners, colour, INK, 1.0)
-
-
-def _dotted_circle(panel: Panel, centre: Any, radius: float) -> None:
-    for angle in np.linspace(0, 2 * np.pi, 36, endpoint=False):
-        point = np.asarray(centre)[:2] + radius * np.array([np.cos(angle), np.sin(angle)])
-        panel.disc(point, 1.1 * FINE / panel.scale, PINK)
 
 
 def draw_car(panel: Panel, x: float, y: float, rotation: float) -> None:
     """Draw the car; the yellow side with the arrow is its front, its own -y."""
     for wheel in CAR_WHEELS:
         panel.polygon(to_world(rectangle(*wheel), x, y, rotation), INK)
-    for part in CAR_FRONT:
-        panel.polygon(to_world(rectangle(*part), x, y, rotation), YELLOW, INK, 1.0)
-    for part in reversed(CAR_BODY):
-        panel.polygon(to_world(rectangle(*part), x, y, rotation), (92, 99, 112), INK, 1.0)
+    for name in CAR_PARTS:
+        size, centre = CAR.boxes[name]
+        colour = YELLOW if name.startswith("front") else BODY
+        corners = rectangle(*centre[:2], *size[:2])
+        panel.polygon(to_world(corners, x, y, rotation), colour, INK, 1.0)
     panel.polygon(to_world(CAR_ARROW, x, y, rotation), YELLOW)
+
+
+def draw_point(panel: Panel, x: float, y: float, rotation: float) -> None:
+    """Draw the Point; the yellow box is its front, its own +x."""
+    (size, centre), *_ = POINT.boxes.values()
+    corners = rectangle(*centre[:2], *size[:2])
+    panel.polygon(to_world(corners, x, y, rotation), YELLOW, INK, 1.0)
+    panel.disc((x, y), 0.1, BODY, INK, 1.0)
+    panel.polygon(to_world(((0.075, 0.0), (-0.03, 0.055), (-0.03, -0.055)), x, y, rotation), YELLOW)
+
+
+def draw_push_box(panel: Panel, half: float, x: float, y: float, rotation: float) -> None:
+    """Draw the box to push: a cube with a post at each corner."""
+    for at in ((half, half), (half, -half), (-half, half), (-half, -half)):
+        post = rectangle(*at, half / 2, half / 2)
+        panel.polygon(to_world(post, x, y, rotation), BROWN, INK, 1.0)
+    panel.polygon(to_world(rectangle(0, 0, half, half), x, y, rotation), BROWN, INK, 1.0)
+
+
+def _draw_walls(panel: Panel, walls: Sequence[float]) -> None:
+    """Draw walls, which only cost, and tint what is beyond them."""
+    left, right, bottom, top = panel.edges
+    for axis, wall in enumerate(walls):
+        for side in (-wall, wall):
+            if axis == 0:
+                edge = left if side < 0 else right
+                beyond = [(side, bottom), (side, top), (edge, top), (edge, bottom)]
+            else:
+                edge, at = (bottom if side < 0 else top), walls[0]
+                beyond = [(-at, side), (at, side), (at, edge), (-at, edge)]
+            panel.polygon(beyond, (*ORANGE, 40))
+            line = [(side, bottom), (side, top)] if axis == 0 else [(left, side), (right, side)]
+            panel.line(line, ORANGE, 3.0)
 
 
 def _scene_legend(scene: Scene) -> list[Entry]:
@@ -166,125 +202,163 @@ def _scene_legend(scene: Scene) -> list[Entry]:
     def square(colour: Colour) -> Paint:
         return lambda panel, at: panel.polygon(rectangle(0, 0, 0.75, 0.75), colour, INK)
 
-    def car(panel: Panel, at: Any) -> None:
+    def robot(panel: Panel, at: Any) -> None:
         panel.scale *= 5.0
-        draw_car(panel, 0.0, 0.0, np.pi / 2)
+        if scene.robot == POINT.name:
+            draw_point(panel, -0.03, 0.0, 0.0)
+        else:
+            draw_car(panel, 0.0, 0.0, np.pi / 2)
 
-    entries: list[Entry] = [("car", car)]
-    if scene.goal is not None or scene.goal_button is not None:
-        entries.append(("goal", disc((*GREEN, 80), GREEN)))
-    if len(scene.buttons):
-        entries.append(("button", disc(ORANGE, INK)))
-    if len(scene.hazards):
-        entries.append(("hazard", disc((*BLUE, 70), BLUE)))
-    if len(scene.vases):
-        entries.append(("vase", square(SKY)))
-    if len(scene.gremlins):
-        entries.append(("gremlin", square(PINK)))
-    entries.append(COST_ENTRY)
-    return entries
+    def box(panel: Panel, at: Any) -> None:
+        draw_push_box(panel, 0.6, 0.0, 0.0, 0.0)
+
+    def ring(panel: Panel, at: Any) -> None:
+        panel.disc(at, 0.9, None, GREEN, 2.0)
+
+    def wall(panel: Panel, at: Any) -> None:
+        panel.line([(-0.2, -0.9), (-0.2, 0.9)], ORANGE, 3.0)
+
+    kinds: list[tuple[bool, Entry]] = [
+        (True, (scene.robot.lower(), robot)),
+        (scene.circle, ("circle", ring)),
+        (
+            scene.goal is not None or scene.goal_button is not None,
+            ("goal", disc((*GREEN, 80), GREEN)),
+        ),
+        (len(scene.buttons) > 0, ("button", disc(ORANGE, INK))),
+        (len(scene.hazards) > 0, ("hazard", disc((*BLUE, 70), BLUE))),
+        (len(scene.vases) > 0, ("vase", square(SKY))),
+        (len(scene.gremlins) > 0, ("gremlin", square(PINK))),
+        (len(scene.pillars) > 0, ("pillar", disc(GREY, INK))),
+        (scene.push_box is not None, ("box", box)),
+        (len(scene.walls) > 0, ("wall", wall)),
+        (True, COST_ENTRY),
+    ]
+    return [entry for there, entry in kinds if there]
 
 
-def draw_cheetah(
+@dataclass(frozen=True)
+class View:
+    """From where a runner is seen: the camera looks along y, or down on it by `elevation`."""
+
+    elevation: float = 0.0  # degrees
+    metres: float = 3.6  # width of the picture
+    height: float = 0.0  # of what is in its middle, where it is seen from above
+
+    def project(self, points: Any) -> np.ndarray:
+        """Return points (n, 3) across, up and towards the camera, in metres."""
+        x, y, z = np.asarray(points, dtype=float).reshape(-1, 3).T
+        sine, cosine = np.sin(np.radians(self.elevation)), np.cos(np.radians(self.elevation))
+        return np.column_stack([x, sine * y + cosine * z, sine * z - cosine * y])
+
+
+def draw_runner(
     model: mujoco.MjModel,
     data: mujoco.MjData,
-    trail: np.ndarray | None = None,
-    trail_cost: np.ndarray | None = None,
-    caption: str = "",
-    speed: float | None = None,
-    limit: float | None = None,
-    size: int = 480,
+    view: View,
+    trail: Any,
+    trail_cost: Any,
+    caption: str,
+    speed: float,
+    limit: float,
+    over: bool,
+    size: int,
 ) -> np.ndarray:
-    """Draw the runner from the side, with metre marks and its speed against the limit.
+    """Draw a legged robot with metre marks and its speed against the limit.
 
-    `data` needs up-to-date positions (`mujoco.mj_kinematics`); `trail` holds (x, z) of the torso.
+    `data` needs up-to-date positions (`mujoco.mj_kinematics`); `trail` holds those of the torso.
     """
     width, height = round_to_even(size), round_to_even(size * 0.6)
-    metres = 3.6
-    scale = width / metres
-    torso_x, torso_z = data.xpos[1, 0], data.xpos[1, 2]
+    scale = width / view.metres
+    x, y, z = data.xpos[1]
     floor_at = 0.2 * height / scale
-    # the view follows the torso, and rises only when it leaps out of it
-    centre = (torso_x, height / scale / 2 - floor_at + max(0.0, torso_z - 1.4))
+    # from the side the view follows the torso, and rises only when it leaps out of it
+    centre = (x, height / scale / 2 - floor_at + max(0.0, z - 1.4))
+    if view.elevation:
+        centre = tuple(view.project([x, y, view.height])[0, :2])
     panel = Panel(width, height, centre, scale, ARENA)
-    left, right, bottom, _ = panel.edges
+    left, right, bottom, top = panel.edges
     marks = np.arange(np.ceil(left / 0.5), np.floor(right / 0.5) + 1) * 0.5
-    for x in marks:
-        panel.line([(x, 0), (x, bottom + 2 * metres)], GRID, 1.0)
-    panel.polygon([(left, 0), (right, 0), (right, bottom - 1), (left, bottom - 1)], (240, 238, 231))
-    panel.line([(left, 0), (right, 0)], BORDER, 2.0)
-    for x in marks:
-        if x == round(x):
-            panel.line([(x, 0), (x, -0.07)], SOFT_INK, 1.5)
-    if trail is not None:
-        panel.trail(trail, trail_cost)
-    # back leg, then front leg, then the trunk on top
-    shades = {"b": BLUE, "f": GREEN}
-    order = sorted(range(model.ngeom), key=lambda i: model.geom(i).name in ("torso", "head"))
-    for i in order:
-        if model.geom_type[i] == mujoco.mjtGeom.mjGEOM_CAPSULE:
-            name = model.geom(i).name
-            colour = INK if name in ("torso", "head") else shades.get(name[0], SOFT_INK)
-            along = data.geom_xmat[i].reshape(3, 3)[:, 2] * model.geom_size[i, 1]
-            ends = data.geom_xpos[i] + np.outer((-1, 1), along)
-            panel.capsule(ends[0, [0, 2]], ends[1, [0, 2]], model.geom_size[i, 0], ARENA)
-            panel.capsule(
-                ends[0, [0, 2]], ends[1, [0, 2]], model.geom_size[i, 0] - 1.2 / scale, colour
-            )
+    floor = bottom if view.elevation else 0.0
+    for at in marks:
+        panel.line([(at, floor), (at, bottom + 2 * view.metres)], GRID, 1.0)
+    if view.elevation:
+        step = 0.5 * np.sin(np.radians(view.elevation))
+        for at in np.arange(np.ceil(bottom / step), top / step) * step:
+            panel.line([(left, at), (right, at)], GRID, 1.0)
+    else:
+        ground = [(left, 0), (right, 0), (right, bottom - 1), (left, bottom - 1)]
+        panel.polygon(ground, (240, 238, 231))
+        panel.line([(left, 0), (right, 0)], BORDER, 2.0)
+        for at in marks[marks == np.round(marks)]:
+            panel.line([(at, 0), (at, -0.07)], SOFT_INK, 1.5)
+    panel.trail(view.project(trail)[:, :2], trail_cost)
+    # the trunk comes on top where nothing tells what is nearer
+    limbs = [(*_limb(model, data, view, i), i) for i in range(model.ngeom) if model.geom_bodyid[i]]
+    for _, colour, a, b, i in sorted(limbs, key=lambda limb: (round(limb[0], 3), limb[1] == INK)):
+        panel.capsule(a, b, model.geom_size[i, 0], ARENA)
+        panel.capsule(a, b, model.geom_size[i, 0] - 1.2 / scale, colour)
     image = panel.image()
-    for x in marks:
-        if x == round(x):
-            px, py = panel.pixels((x, -0.09))[0]
-            write_text(
-                image, (px / FINE, py / FINE), f"{x:g} m", round(size * 0.027), SOFT_INK, "mt"
-            )
-    if speed is not None:
-        _speed_bar(image, speed, limit, size)
+    low = bottom + 0.06 * height / scale if view.elevation else -0.09
+    for at in marks[marks == np.round(marks)]:
+        px, py = panel.pixels((at, low))[0]
+        place = (px / FINE, py / FINE)
+        write_text(image, place, f"{at:g} m", round(size * 0.027), SOFT_INK, "mt")
+    _speed_bar(image, speed, limit, over, size)
     return compose([image], caption, strip_height(size))
 
 
-def _speed_bar(image: Image.Image, speed: float, limit: float | None, size: int) -> None:
+FIRST_LIMBS = re.compile(r"left|f(thigh|shin|foot)|(^|/)back_leg|^back")
+TRUNK = ("torso", "lwaist", "pelvis")
+
+
+def _limb(
+    model: mujoco.MjModel, data: mujoco.MjData, view: View, geom: int
+) -> tuple[float, Colour, np.ndarray, np.ndarray]:
+    """Return how near a sphere or capsule is, its colour and its ends."""
+    body = int(model.geom_bodyid[geom])
+    names = [model.body(body).name]
+    while body > 1:
+        body = int(model.body_parentid[body])
+        names.append(model.body(body).name)
+    colour = GREEN if FIRST_LIMBS.search("/".join(names)) else BLUE
+    if names[0] in TRUNK:
+        colour = INK
+    capsule = model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_CAPSULE
+    along = data.geom_xmat[geom].reshape(3, 3)[:, 2] * model.geom_size[geom, 1] * capsule
+    ends = view.project(data.geom_xpos[geom] + np.outer((-1, 1), along))
+    return float(ends[:, 2].mean()), colour, ends[0, :2], ends[1, :2]
+
+
+def _speed_bar(image: Image.Image, speed: float, limit: float, over: bool, size: int) -> None:
+    """Draw the speed on a scale that has the limit in its middle."""
     width, height, edge = size * 0.3, size * 0.026, size * 0.03
-    text = f"{speed:.2f} m/s" + (f", limit {limit:.2f}" if limit is not None else "")
-    over = limit is not None and abs(speed) > limit
     draw = ImageDraw.Draw(image)
     left, top = image.width - edge - width, edge
     draw.rounded_rectangle((left, top, left + width, top + height), height / 2, GRID)
-    full = 2 * limit if limit is not None else 6.4
-    share = min(abs(speed) / full, 1.0)
-    if share * width > height:
-        draw.rounded_rectangle(
-            (left, top, left + share * width, top + height), height / 2, RED if over else BLUE
-        )
-    if limit is not None:
-        middle = left + width / 2
-        draw.line((middle, top - 3, middle, top + height + 3), INK, 2)
-    at = (left + width, top + height + size * 0.014)
+    filled = width * min(abs(speed) / (2 * limit), 1.0)
+    if filled > height:
+        box = (left, top, left + filled, top + height)
+        draw.rounded_rectangle(box, height / 2, RED if over else BLUE)
+    middle = left + width / 2
+    draw.line((middle, top - 3, middle, top + height + 3), INK, 2)
+    at, text = (left + width, top + height + size * 0.014), f"{speed:.2f} m/s, limit {limit:.2f}"
     write_text(image, at, text, round(size * 0.029), RED if over else INK, "rt")
 
 
-ARM = (
-    "torso_lift_link",
-    "shoulder_pan_link",
-    "shoulder_lift_link",
-    "upperarm_roll_link",
-    "elbow_flex_link",
-    "forearm_roll_link",
-    "wrist_flex_link",
-    "wrist_roll_link",
-    "gripper_link",
-)
+ARM = ["torso_lift", "shoulder_pan", "shoulder_lift", "upperarm_roll", "elbow_flex"]
+ARM += ["forearm_roll", "wrist_flex", "wrist_roll", "gripper"]  # links
 
 
 def draw_fetch(
     model: mujoco.MjModel,
     data: mujoco.MjData,
     goal: np.ndarray,
-    trail: np.ndarray | None = None,
-    trail_cost: np.ndarray | None = None,
-    caption: str = "",
-    goal_radius: float = 0.05,
-    size: int = 480,
+    goal_radius: float,
+    trail: Any,
+    trail_cost: Any,
+    caption: str,
+    size: int,
 ) -> np.ndarray:
     """Draw the arm from above (x, y) and from the side (x, z), and the target with its tolerance.
 
@@ -292,7 +366,7 @@ def draw_fetch(
     """
     side = round_to_even(size * 0.8)
     scale = side / 1.25
-    joints = np.array([data.body(f"robot0:{name}").xpos for name in ARM])
+    joints = np.array([data.body(f"robot0:{name}_link").xpos for name in ARM])
     hand = data.site("robot0:grip").xpos
     table = data.body("table0").xpos
     half = model.geom_size[model.body_geomadr[model.body("table0").id]]
@@ -303,9 +377,7 @@ def draw_fetch(
     ):
         panel = Panel(side, side, centre, scale, ARENA)
         left, right, bottom, top = panel.edges
-        for at in np.arange(-20, 30) * 0.1:
-            panel.line([(at, bottom), (at, top)], GRID, 1.0)
-            panel.line([(left, at), (right, at)], GRID, 1.0)
+        panel.grid(0.1)
         panel.polygon(rectangle(*table[axes], *half[axes]), (236, 228, 214), BORDER, 1.2)
         links = joints[:, axes]
         panel.capsule(links[0], links[1], 0.06, (214, 217, 222))
@@ -317,8 +389,7 @@ def draw_fetch(
         panel.line([links[-1], hand[axes]], INK, 4.0)
         panel.disc(goal[axes], goal_radius, (*GREEN, 90), GREEN, 1.5)
         panel.disc(goal[axes], 0.008, GREEN)
-        if trail is not None:
-            panel.trail(np.asarray(trail, dtype=float).reshape(-1, 3)[:, axes], trail_cost)
+        panel.trail(np.asarray(trail, dtype=float).reshape(-1, 3)[:, axes], trail_cost)
         panel.disc(hand[axes], 0.02, YELLOW, INK, 1.5)
         panel.polygon([(left, bottom), (right, bottom), (right, top), (left, top)], None, BORDER, 1)
         image = panel.image()

@@ -1,0 +1,1 @@
+"""Equations and data structures: imports nothing of the house."""

@@ -1,1 +1,0 @@
-"""What a safety critic minimises: Bellman error, conservative term, influence, refinement."""
