@@ -134,14 +134,14 @@ def test_a_limit_that_cannot_be_kept_is_named_at_the_line_that_learns(tmp_path: 
     agent = RCPO(Harmful(), cost_key="damage", cost_limit=5.0, **SMALL)
     with pytest.warns(RunWarning, match="the multiplier only rose over the last") as given:
         agent.learn(1200, out=tmp_path / "run")
-    (warning,) = given
+    (warning,) = (one for one in given if one.category is RunWarning)
     assert warning.filename == __file__
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["warnings"] == [str(warning.message)]
     resumed = RCPO.load(tmp_path / "run", env=Harmful())
-    with pytest.warns(RunWarning, match="the open episode") as given:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # nothing is said twice
         resumed.learn(100)
-    assert [str(one.message) for one in given] == resumed.notes  # and nothing is said twice
     assert resumed.summary()["warnings"] == summary["warnings"]
 
 
@@ -165,14 +165,14 @@ def test_runs_without_costs_or_ends(
 ) -> None:
     with pytest.warns(RunWarning, match=message) as given:
         DDPG(env, **SMALL, **settings).learn(400)
-    assert len(given) == 1
+    assert sum(one.category is RunWarning for one in given) == 1  # another library may warn too
 
 
 def test_rollouts_are_watched_too(soon: None) -> None:
     settings = {"hidden": (8, 8), "rollout_steps": 200, "cost_limit": 1.0}
     with pytest.warns(RunWarning, match="no cost has appeared in 200 steps") as given:
         CPO(Harmless(), **settings).learn(400)
-    assert len(given) == 1
+    assert sum(one.category is RunWarning for one in given) == 1  # another library may warn too
 
 
 @pytest.mark.slow
