@@ -239,6 +239,20 @@ def test_shipped_studies() -> None:
         grid.find("nothing.toml")
 
 
+def test_only_some_cells() -> None:
+    content = {"methods": ["ddpg", "sc"], "tasks": ["CarGoal1", "CarGoal2"], "seeds": [0, 1]}
+    jobs = grid.jobs_of(content)
+    assert grid.only(jobs, ()) == jobs
+    assert [job.name for job in grid.only(jobs, ["CarGoal2/sc/1", "CarGoal1/ddpg"])] == [
+        "ddpg-CarGoal1-seed0",
+        "ddpg-CarGoal1-seed1",
+        "sc-CarGoal2-seed1",
+    ]
+    assert len(grid.only(jobs, ["*/sc"])) == 4
+    with pytest.raises(StudyError, match=r"did you mean CarGoal2/sc/1 .*--only"):
+        grid.only(jobs, ["CarGoal2/sc/11"])
+
+
 def test_every_limit_is_a_run_of_every_constrained_method(tmp_path: Path) -> None:
     content = {"methods": ["ddpg", "sc"], "tasks": ["CarGoal1", "CarGoal2"], "seeds": [0]}
     jobs = grid.jobs_of(content | {"limits": [0, 0.25], "task": {"CarGoal2": {"limits": [5]}}})

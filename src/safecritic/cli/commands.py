@@ -317,18 +317,22 @@ def study(arguments: list[str]) -> int:
     out = chosen.out or Path("studies") / path.stem
     print(f"{len(jobs)} runs of {path.name}, in {out}")
     cluster = [] if chosen.ray is None else ["--ray", chosen.ray]
-    again = _line("study", chosen.file, "--out", out, *cluster)
+    cells = ["--only", *chosen.only] if chosen.only else []
+    again = _line("study", chosen.file, "--out", out, *cluster, *cells)
+    wanted = grid.only(jobs, chosen.only)
+    if chosen.only:
+        print(f"{len(wanted)} of them chosen: {', '.join(chosen.only)}")
     if chosen.reuse:
         taken = reuse(out, jobs, path, chosen.reuse)
         print(f"{len(taken)} of them taken from {', '.join(map(str, chosen.reuse))}")
-    if before := sum(run.done for run in results_of(out, jobs).values()):
-        print(f"{before} of {len(jobs)} runs are done already")
+    if before := sum(run.done for run in results_of(out, wanted).values()):
+        print(f"{before} of {len(wanted)} runs are done already")
     try:
         with printing.study_progress() as show_runs:
             if chosen.ray is None:
-                runs = driver.run(out, jobs, path, chosen.workers, show_runs)
+                runs = driver.run(out, jobs, path, chosen.workers, show_runs, wanted)
             else:
-                runs = ray.run(out, jobs, path, chosen.ray, show_runs)
+                runs = ray.run(out, jobs, path, chosen.ray, show_runs, wanted)
     except KeyboardInterrupt:
         print(f"\nstopped; the runs are saved. Resume with\n  {again}")
         return INTERRUPTED

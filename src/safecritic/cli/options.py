@@ -194,6 +194,8 @@ class Study:
     # run on the Ray cluster at this address, or `local`; needs ray
     ray: Annotated[str | None, optional("ADDRESS")] = None
     reuse: Places = ()  # take finished runs with the same settings from these studies
+    # run these cells alone: TASK/METHOD/SEED, with * for anything
+    only: Annotated[tuple[str, ...], optional("CELL ...")] = ()
 
 
 @dataclass

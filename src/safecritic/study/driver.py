@@ -200,12 +200,21 @@ def as_many_as_fit(jobs: list[Job]) -> int:
 
 
 def run(
-    out: Path, jobs: list[Job], source: str | Path, workers: int | None = None, show: Any = None
+    out: Path,
+    jobs: list[Job],
+    source: str | Path,
+    workers: int | None = None,
+    show: Any = None,
+    chosen: list[Job] | None = None,
 ) -> list[Progress]:
-    """Run the jobs that are not done; call `show(driver, ended)` a few times a second."""
+    """Run those jobs of a study that are not done, all or the `chosen` ones.
+
+    `show(driver, ended)` is called a few times a second.
+    """
     grid.open_folder(out, jobs, source)
+    chosen = jobs if chosen is None else chosen
     with locked(out), interrupted_by_sigterm():
-        driver = Driver(out, jobs, workers or as_many_as_fit(jobs))
+        driver = Driver(out, chosen, workers or as_many_as_fit(chosen))
         try:
             while driver.waiting or driver.running:
                 ended = driver.tick()

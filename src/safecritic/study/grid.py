@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,6 +77,11 @@ class Job:
     def label(self) -> str:
         """What the study calls its method: that of a variant is its own name."""
         return self.variant or self.method
+
+    @property
+    def cell(self) -> str:
+        """Its place in the study's table: task, method and seed."""
+        return f"{self.task}/{self.label}/{self.seed}"
 
     @property
     def name(self) -> str:
@@ -158,6 +164,26 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
     if len({job.name for job in jobs}) < len(jobs):
         raise StudyError(TWICE)
     return jobs
+
+
+def only(jobs: list[Job], patterns: Iterable[str]) -> list[Job]:
+    """Return the jobs whose cell, TASK/METHOD/SEED, matches one of the patterns; all without any.
+
+    A pattern may stop early, and * stands for anything: "CarGoal1", "*/usc", "CarGoal1/*/0".
+    """
+    chosen = {job.name: job for pattern in patterns for job in jobs if _matches(job, pattern)}
+    for pattern in patterns:
+        if not any(_matches(job, pattern) for job in jobs):
+            cells = sorted({job.cell for job in jobs})
+            raise StudyError(
+                f"no run is {pattern!r}: {suggest(pattern, cells)}; the form is "
+                "TASK/METHOD/SEED, with * for anything (--only)"
+            )
+    return [job for job in jobs if job.name in chosen] if chosen else jobs
+
+
+def _matches(job: Job, pattern: str) -> bool:
+    return any(fnmatchcase(job.cell, pattern + rest) for rest in ("", "/*"))
 
 
 def _require_form(content: dict[str, Any]) -> None:

@@ -140,9 +140,17 @@ def _emptied(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(
-    out: Path, jobs: list[Job], source: str | Path, address: str, show: Any = None
+    out: Path,
+    jobs: list[Job],
+    source: str | Path,
+    address: str,
+    show: Any = None,
+    chosen: list[Job] | None = None,
 ) -> list[Progress]:
-    """Run the jobs that are not done on the cluster; call `show(driver, ended)` now and then."""
+    """Run those jobs that are not done on the cluster, all or the `chosen` ones.
+
+    `show(driver, ended)` is called now and then.
+    """
     try:
         import ray
     except ImportError:
@@ -158,7 +166,7 @@ def run(
             raise StudyError(f"no Ray cluster at {address}: {error} (--ray)") from error
         try:
             with interrupted_by_sigterm():  # after Ray, which has a handler of its own
-                cluster = Cluster(ray, Driver(out, jobs, 1))
+                cluster = Cluster(ray, Driver(out, jobs if chosen is None else chosen, 1))
                 try:
                     cluster.start_all()
                     while cluster.pending:
