@@ -226,6 +226,7 @@ def test_shipped_studies() -> None:
     sizes = {name: len(grid.read(path)) for name, path in grid.shipped().items()}
     assert sizes == {
         "ablations.toml": 4 * 2 * 5,
+        "benchmark.toml": 22 * (4 * 5 + 4 * 3),
         "critics.toml": 3 * 3 * 2 * 10,
         "limits.toml": 5 * 2 * 6 * 5,
         "paper.toml": 8 * 6 * 5,
@@ -235,8 +236,22 @@ def test_shipped_studies() -> None:
     }
     assert grid.find("quick") == grid.find("quick.toml")
     assert all(name in str(options.FILE) for name in sizes)  # the help names each
-    with pytest.raises(StudyError, match=r"nor one of ablations\.toml, critics\.toml"):
+    with pytest.raises(StudyError, match=r"nor one of ablations\.toml, benchmark\.toml"):
         grid.find("nothing.toml")
+
+
+def test_a_method_with_fewer_seeds() -> None:
+    content = {"methods": ["ddpg", "sc"], "tasks": ["CarGoal1"], "seeds": [0, 1, 2]}
+    jobs = grid.jobs_of(content | {"method": {"ddpg": {"seeds": [0, 1]}}})
+    assert [(job.method, job.seed) for job in jobs] == [
+        ("ddpg", 0),
+        ("sc", 0),
+        ("ddpg", 1),
+        ("sc", 1),
+        ("sc", 2),
+    ]
+    with pytest.raises(StudyError, match=r"seeds of ddpg has 7, which is not among"):
+        grid.jobs_of(content | {"method": {"ddpg": {"seeds": [0, 7]}}})
 
 
 def test_only_some_cells() -> None:

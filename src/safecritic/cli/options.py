@@ -48,7 +48,7 @@ RUN = arg(metavar="RUN", help="folder of the run")
 FILE = arg(
     metavar="FILE",
     help="TOML file, or one that is shipped: quick.toml, tasks.toml, limits.toml, "
-    "critics.toml, ablations.toml, printed.toml, paper.toml",
+    "critics.toml, ablations.toml, printed.toml, paper.toml, benchmark.toml",
 )
 STUDY = arg(metavar="STUDY", help="folder of the study, or the file it was packed into")
 BESIDE = arg(metavar="RUN ...", help="other runs, filmed in the same scenes beside this one")

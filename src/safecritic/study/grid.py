@@ -34,6 +34,7 @@ from safecritic.tasks.registry import method_defaults
 BUDGETS = ("steps", "train_episodes")  # may be set for a method or a task too
 ONES = ("deployment_episodes", "checkpoint_every", "retries", "memory_gb")  # the same for all runs
 TIMES = "steps_times"  # may be set for a method or a variant
+SEEDS = "seeds"  # of a method or a variant: those of the study's that it is run with
 PAPER = "paper_defaults"  # may be set for all, a method or a variant
 KEYS = ("methods", "tasks", "seeds", "limits", *BUDGETS, *ONES, PAPER)
 TABLES = ("settings", "method", "variant", "task")
@@ -152,13 +153,15 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
     declared = {task: _declared(content, task) for task in tasks}
     for task in tasks:
         _require_used(of.values(), _general(content, task))
+    seeds = _listed(content, SEEDS, int)
+    seeds_of = {label: _seeds(content, label, seeds) for label in of}
     jobs = [
         _job(content, label, task, seed, declared[task], limit)
-        for seed in _listed(content, "seeds", int)
+        for seed in seeds
         for task in tasks
         for at, limit in enumerate(_limits(content, task))
         for label, method in of.items()
-        if at == 0 or methods.get(method).constrained
+        if seed in seeds_of[label] and (at == 0 or methods.get(method).constrained)
     ]
     _warn_of_default_limits(content, jobs)
     if len({job.name for job in jobs}) < len(jobs):
@@ -227,6 +230,15 @@ def _own(content: dict[str, Any], label: str) -> dict[str, Any]:
     return dotted(content.get("method", {}).get(method, {})) | variant
 
 
+def _seeds(content: dict[str, Any], label: str, every: list[int]) -> list[int]:
+    """Return the seeds with which a method or variant is run."""
+    given = _own(content, label).get(SEEDS, every)
+    chosen = _listed({SEEDS: list(given) if isinstance(given, tuple) else given}, SEEDS, int)
+    if others := [seed for seed in chosen if seed not in every]:
+        raise StudyError(f"seeds of {label} has {others[0]}, which is not among the study's seeds")
+    return chosen
+
+
 def _job(
     content: dict[str, Any],
     label: str,
@@ -243,7 +255,7 @@ def _job(
         raise StudyError(f"{PAPER} must be true or false, got {printed!r}")
     fields = method.setting_names(printed)
     settings = {name: x for name, x in general.items() if name in fields}
-    settings |= {name: x for name, x in own.items() if name not in (*BUDGETS, TIMES, PAPER)}
+    settings |= {name: x for name, x in own.items() if name not in (*BUDGETS, TIMES, SEEDS, PAPER)}
     swept = limit is not None and method.constrained
     if swept:
         settings["cost_limit"] = limit
