@@ -57,7 +57,7 @@ class Network:
         near = np.array(about["near"], np.int64)
         if len(near) and not 0 <= near.min() <= near.max() < self.obs_dim:
             raise ValueError("proximity inputs outside of the observation")
-        size = self.obs_dim + len(near)
+        size = self.obs_dim + decide.RAMPS * len(near)
         self.low = np.array(about["action_low"], np.float64)
         self.high = np.array(about["action_high"], np.float64)
         if not self.low.shape == self.high.shape == (self.action_dim,):
