@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("quick_runs")
 
 DECISIONS = 60  # of the episodes compared
 # episodes in which the robots come upon something that costs
-SEEDS = {"CarGoal1": 13, "CarGoal2": 0, "CarButton1": 3, "CarButton2": 0}
+SEEDS = {"CarGoal1": 11, "CarGoal2": 9, "CarButton1": 8, "CarButton2": 9}
 CLOSE = 1e-5
 
 

@@ -53,7 +53,7 @@ def extract(agent: Any, tolerance: float | None = None) -> tuple[dict[str, Any],
     screen = getattr(config, "screen", None)
     if safety is not None and screen:
         if tolerance is None:
-            tolerance = config.tolerance if printed else screen.tolerance
+            tolerance = config.tolerance if printed else float(state.tolerance)
         if printed:
             rng = np.random.default_rng(CANDIDATES_SEED)
             drawn = paper.STD * rng.standard_normal((paper.CANDIDATES, spec.action_dim))
