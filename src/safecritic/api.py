@@ -318,7 +318,7 @@ class Agent:
     def _rows(self, policy: Policy, observation: Any) -> tuple[np.ndarray, bool]:
         """Return checked observations (N, O), and whether they are a batch."""
         n = self.training.spec.obs_dim
-        flat = policy.flatten(observation)
+        flat = policy.flatten(observation, None)
         number, rest = divmod(flat.size, n)
         if rest or not number:
             raise ValueError(f"observation must have {n} numbers, got shape {flat.shape}")

@@ -12,10 +12,11 @@ from safecritic import USC
 from safecritic.api import Agent
 from safecritic.cli import main
 from safecritic.core.files import read_json
-from safecritic.deploy import certificate as certificates
-from safecritic.deploy.certificate import certify, conformal_bound, rate_bound
+from safecritic.deploy.certificate import certify
 from safecritic.deploy.export import prepare, require_valid
+from safecritic.runtime import certificate as certificates
 from safecritic.runtime import load
+from safecritic.runtime.certificate import conformal_bound, rate_bound
 
 
 def test_the_conformal_bound_is_an_order_statistic() -> None:
@@ -71,15 +72,16 @@ def test_a_certificate_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[st
     agent.training.device = device._replace(replay=device.replay._replace(size=np.int32(0)))
     agent.save(tmp_path / "run")
     words = ["certify", str(tmp_path / "run"), "--episodes", "9", "--confidence", "0.9"]
-    assert main([*words, "--choose-tolerance"]) == 0
+    assert main([*words, "--choose-tolerance", "--no-onnx"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     made = read_json(tmp_path / "run" / "certificate.json")
-    assert made["statement"] in text
+    assert text.startswith(certificates.headline(made))  # the verdict comes first
+    assert certificates.statement(made) in text
     on, off, chosen = made["screen_on"], made["screen_off"], made["choice_of_tolerance"]
     assert on["bound"] == max(on["costs"])
     assert len(off["costs"]) == 9
     assert on["above"] == sum(cost > 0.1 for cost in on["costs"])
-    assert "with a probability of at least 90%" in made["statement"]
+    assert "with a probability of at least 90%" in certificates.statement(made)
     assert made["tolerance"] == chosen["tolerance"]
     assert chosen["seed"] != made["seed"]
     # the largest within the limit, or else that of the least bound
@@ -123,7 +125,7 @@ def test_too_few_episodes_are_refused() -> None:
 def test_the_certificate_is_of_the_episodes_of_evaluate() -> None:
     agent = ready.point(USC, action_repeat=2)
     evaluation = agent.evaluate(episodes=19, seed=50)
-    made = certify(agent, episodes=19, seed=50)["screen_on"]
+    made = certify(agent, episodes=19, seed=50, onnx=False)["screen_on"]
     assert made["costs"] == [row["cost"] for row in evaluation.episodes]
     np.testing.assert_allclose(made["rewards"], [row["reward"] for row in evaluation.episodes])
     assert made["faults"] == 0

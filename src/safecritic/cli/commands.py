@@ -201,11 +201,24 @@ def export(arguments: list[str]) -> int:
     return 0
 
 
-def certify(arguments: list[str]) -> int:
-    chosen = options.parse(options.Certify, "certify", arguments)
-    from safecritic.deploy.certificate import certify
-    from safecritic.run.folder import write_json
+CERTIFY_HELP = """\
+Bound what the next episode of a trained policy costs, from fresh episodes.
 
+Any policy: safecritic certify --policy MODULE:FUNCTION --env ENV
+Check a certificate or a policy file: safecritic certify --check FILE"""
+
+
+def certify(arguments: list[str]) -> int:
+    given = options.given_names(arguments)
+    if "check" in given:
+        return _check_certificate(arguments)
+    if "policy" in given:
+        return _certify_policy(arguments)
+    chosen = options.parse(options.Certify, "certify", arguments, CERTIFY_HELP)
+    from safecritic.deploy.certificate import LEDGER, certify
+
+    target = chosen.out or chosen.run / "certificate.json"
+    refuse_special(target)  # before the episodes take their time
     agent = _load(chosen)
     with printing.progress("episodes") as advance:
         certificate = certify(
@@ -215,12 +228,79 @@ def certify(arguments: list[str]) -> int:
             seed=chosen.seed,
             tolerance=chosen.tolerance,
             choose_tolerance=chosen.choose_tolerance,
+            onnx=not chosen.no_onnx and _has_ndonnx(),
+            ledger=chosen.run / LEDGER,
             advance=advance,
         )
-    target = chosen.out or chosen.run / "certificate.json"
+    _write_certificate(certificate, target, chosen.sign)
+    print(f"`{_line('export', chosen.run)}` includes it")
+    return 0
+
+
+def _has_ndonnx() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("ndonnx") is not None
+
+
+def _write_certificate(certificate: dict[str, Any], target: Path, key: Path | None) -> None:
+    from safecritic.deploy.certificate import sign
+    from safecritic.run.folder import write_json
+
+    if key is not None:
+        certificate = sign(certificate, key)
+    target.parent.mkdir(parents=True, exist_ok=True)
     write_json(target, certificate)
     printing.print_certificate(certificate)
-    print(f"written to {target}; `{_line('export', chosen.run)}` includes it")
+    print(f"written to {target}; check it with `{_line('certify', '--check', target)}`")
+
+
+def _certify_policy(arguments: list[str]) -> int:
+    chosen = options.parse(options.CertifyPolicy, "certify", arguments, CERTIFY_HELP)
+    from safecritic.deploy.certificate import LEDGER, certify_function, function_of
+
+    refuse_special(chosen.out)
+    function, sha256 = function_of(chosen.policy)
+    limit = chosen.cost_limit
+    if limit is None:
+        from safecritic.tasks import registry
+
+        task = registry.find(chosen.env)
+        if task is None:
+            raise UsageError(f"{chosen.env} has no cost limit of its own: give --cost-limit")
+        limit = task.cost_limit
+    with printing.progress("episodes") as advance:
+        certificate = certify_function(
+            function,
+            chosen.env,
+            cost_limit=limit,
+            name=chosen.policy,
+            sha256=sha256,
+            episodes=chosen.episodes,
+            confidence=chosen.confidence,
+            seed=chosen.seed,
+            ledger=chosen.out.parent / LEDGER,
+            advance=advance,
+            **chosen.environment.declared,
+        )
+    _write_certificate(certificate, chosen.out, chosen.sign)
+    return 0
+
+
+def _check_certificate(arguments: list[str]) -> int:
+    chosen = options.parse(options.CheckCertificate, "certify", arguments, CERTIFY_HELP)
+    from safecritic.deploy.certificate import check_file
+
+    def load_agent(run: Path) -> Any:
+        from safecritic.api import Agent
+
+        return Agent.load(run, trust_env=chosen.trust_env)
+
+    with printing.progress("episodes") as advance:
+        certificate, done = check_file(chosen.check, load_agent, chosen.replay, chosen.key, advance)
+    printing.print_certificate(certificate)
+    for text in done:
+        print(f"checked: {text}")
     return 0
 
 

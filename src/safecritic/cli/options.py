@@ -172,6 +172,33 @@ class Certify(OfRun):
     tolerance: Annotated[float | None, optional("NUMBER")] = None
     choose_tolerance: Flag = False  # choose the largest tolerance whose bound is within the limit
     out: Annotated[Path | None, default("RUN/certificate.json")] = None  # file of the certificate
+    no_onnx: Flag = False  # certify the policy that `export --no-onnx` writes
+    # sign with this private ed25519 key, a PEM file; needs cryptography
+    sign: Annotated[Path | None, optional("KEY")] = None
+
+
+@dataclass
+class CertifyPolicy:
+    # any policy: a function from observation to action, imported from the current folder
+    policy: Annotated[str, arg(metavar="MODULE:FUNCTION")]
+    env: Annotated[str, TASK]
+    cost_limit: Annotated[float | None, default("the task's")] = None  # of an episode
+    episodes: int = 99  # fresh episodes
+    confidence: float = 0.95  # probability with which both bounds hold
+    seed: int = 1_000_000  # episode i starts from this seed + i
+    out: Path = Path("certificate.json")  # file of the certificate
+    # sign with this private ed25519 key, a PEM file; needs cryptography
+    sign: Annotated[Path | None, optional("KEY")] = None
+    environment: Annotated[Environment, OmitArgPrefixes] = field(default_factory=Environment)
+
+
+@dataclass
+class CheckCertificate:
+    check: Annotated[Path, arg(metavar="FILE", help="a certificate, or a policy file with one")]
+    replay: int = 3  # episodes that are run again, where the task is ours
+    # the public key, a PEM file, that it must be signed with
+    key: Annotated[Path | None, optional("KEY")] = None
+    trust_env: TrustEnv = False
 
 
 @dataclass

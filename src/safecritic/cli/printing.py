@@ -154,7 +154,10 @@ def print_export(contract: dict[str, Any], difference: float) -> None:
 
 
 def print_certificate(certificate: dict[str, Any]) -> None:
-    """Print a certificate: its numbers with the screen on and off, and what can be signed."""
+    """Print a certificate: verdict, numbers with the screen on and off, and what can be signed."""
+    from safecritic.runtime.certificate import headline, statement
+
+    print(headline(certificate))
     chosen, episodes = certificate["choice_of_tolerance"], certificate["episodes"]
     if chosen is not None:
         names = ("tolerance", "bound", "reward")
@@ -166,12 +169,20 @@ def print_certificate(certificate: dict[str, Any]) -> None:
     for name in ("on", "off"):
         if (made := certificate[f"screen_{name}"]) is not None:
             counted = (f"{made['above']} of {episodes}", f"{100 * made['rate_bound']:.1f}%")
-            means = (number(made["mean_cost"]), number(made["mean_reward"]))
+            means = (number(made[x]) for x in ("mean_cost", "worst_decile", "mean_reward"))
             rows.append((name, number(made["bound"]), *counted, *means))
-    header = ("screen", "next cost at most", "above the limit", "rate at most", "mean", "reward")
+    header = (
+        "screen",
+        "next cost at most",
+        "above the limit",
+        "rate at most",
+        "mean",
+        "worst 10%",
+        "reward",
+    )
     title = f"{episodes} fresh episodes, confidence {certificate['confidence']:g}, "
     print_table(header, rows, f"{title}limit {certificate['cost_limit']:g}")
-    print(certificate["statement"])
+    print(statement(certificate))
 
 
 # Studies

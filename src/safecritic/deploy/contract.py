@@ -81,7 +81,10 @@ def make(
 
 def _parts(space: gymnasium.Space) -> list[dict[str, Any]]:
     """Return the parts of an observation in the order in which training flattens them."""
-    return [{"path": list(path), "discrete": _values(leaf)} for path, leaf in leaves(space)]
+    return [
+        {"path": list(path), "shape": list(leaf.shape or ()), "discrete": _values(leaf)}
+        for path, leaf in leaves(space)
+    ]
 
 
 def _values(space: gymnasium.Space) -> list[list[int]] | None:

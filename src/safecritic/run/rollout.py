@@ -20,6 +20,7 @@ from safecritic.run.episode import ACT_COLUMNS, Episode
 from safecritic.tasks.checks import EnvError, StepChecks
 
 UNKNOWN = (math.nan,) * len(ACT_COLUMNS)
+LONGEST = 1_000_000  # steps of an episode that is waited for
 
 
 class Transition(NamedTuple):
@@ -91,6 +92,7 @@ class Rollout:
         policy.reset()
         number = 0
         while not self.episode.ended:
+            self.require_end()
             if number % hold == 0:
                 decision = policy.decide(self.obs)
                 predicted = (decision.q_cost, decision.screened, decision.changed)
@@ -99,6 +101,14 @@ class Rollout:
             self.episode.count_parts(transition.info)
             policy.spend(transition.cost)
             yield transition
+
+    def require_end(self) -> None:
+        """Raise if the open episode has become so long that nobody should wait for its end."""
+        if len(self.episode.steps) >= LONGEST:
+            raise EnvError(
+                f"an episode of {self.checks.name} has not ended after {LONGEST:,} steps: bound "
+                "it, gymnasium.wrappers.TimeLimit(env, max_episode_steps)"
+            )
 
     def _raised(self, what: str, error: Exception) -> EnvError:
         text = " ".join(str(error).split())[:400]

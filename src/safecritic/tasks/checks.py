@@ -193,7 +193,9 @@ def reports_steps(env: gymnasium.Env) -> bool:
 
 
 def _numbers(value: Any) -> np.ndarray | None:
-    """Return the value as an array if it consists of numbers."""
+    """Return the value as an array if it consists of numbers; a masked one has lost some."""
+    if isinstance(value, np.ma.MaskedArray):
+        return None
     try:
         array = np.asarray(value)
     except Exception:
