@@ -33,6 +33,7 @@ from safecritic.core.settings import flatten
 from safecritic.deploy import export
 from safecritic.evaluate.critic_quality import episode_critic_quality
 from safecritic.evaluate.episodes import Evaluation, evaluate
+from safecritic.evaluate.verdict import of_costs
 from safecritic.run import checkpoint, records
 from safecritic.run import folder as folders
 from safecritic.run.callbacks import Progress, as_callback
@@ -262,11 +263,15 @@ class Agent:
             "cost_limit": self.config.cost_limit,
             **self._recent_means(*names),
             "multiplier": finite_or_none(rows[-1]["multiplier"]) if rows else None,
+            "verdict": None,
             "warnings": list(self.training.watch.messages.values()),
         }
+        if not self.environment["declared"].get("no_cost"):
+            verdict = of_costs([row["cost"] for row in rows], self.config.cost_limit)
+            summary["verdict"] = verdict._asdict()
         if self.run_folder is not None:
             table = folders.read_table(self.run_folder / "updates.csv")
-            for name in ("critic/auc", "critic/ratio"):
+            for name in ("critic/q_mean", "critic/auc", "critic/ratio"):
                 known = [value for value in table[name] if not math.isnan(value)]
                 summary[name] = known[-1] if known else None
         return summary
@@ -385,6 +390,8 @@ class Agent:
             evaluation = evaluate(used, policy, self.values, self.config, episodes, seed)
         if policy.contract["network"]["screen"] is not None:
             evaluation.screen = screen
+        if self.environment["declared"].get("no_cost"):
+            evaluation.cost_limit = None
         for note in notes:
             warnings.warn(note, RunWarning, stacklevel=2)
         return evaluation

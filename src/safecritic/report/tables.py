@@ -16,6 +16,7 @@ from urllib.parse import quote
 import numpy as np
 
 from safecritic.core import statistics
+from safecritic.evaluate import verdict
 from safecritic.report import claims, sections
 from safecritic.report.data import PaperValue, Study, steps_text, title
 from safecritic.report.table import Table
@@ -343,11 +344,44 @@ def versions_table(study: Study, folder: Path) -> Table:
     return Table("versions", "Versions", caption, ["package", "version"], rows)
 
 
+MARKS = {
+    verdict.KEPT: "best",
+    verdict.BROKEN: "worse",
+    verdict.USELESS: "worse",
+    verdict.OPEN: "open",
+}
+
+
+def verdicts_table(study: Study, folder: Path) -> Table:
+    """Make a table of the verdicts in words: on the limit, and on the safety critic."""
+    caption = (
+        "A limit is kept if the 95% interval of the mean deployed cost, by Student's t over "
+        "seeds, lies within it, and not kept if it lies above. A safety critic is useless if "
+        f"its AUC is below {verdict.LEAST_AUC:g}, or if it expects more than "
+        f"{verdict.MOST_RATIO:g} times the cost that comes, or less than a third of it; medians."
+    )
+    header = ["task", "method", "limit", "verdict", "because", "critic", "because of"]
+    table = Table("verdicts", "Verdicts in words", caption, header, [])
+    for case in study.cases:
+        for method in study.methods:
+            judged = study.verdict(method, case), study.critic_verdict(method, case)
+            if judged[0] is None:
+                continue
+            for at, found in zip((3, 5), judged, strict=True):
+                if found is not None and found.word in MARKS:
+                    table.marks[len(table.rows), at] = MARKS[found.word]
+            cells = [cell for found in judged for cell in (found or (NONE, NONE))]
+            limit = limit_text(study.limit(case, method))
+            table.rows.append([study.case_of[case].task, title(method), limit, *cells])
+    return table
+
+
 # ---------------------------------------------------------------- the sections
 
 Function = Callable[[Study, Path], Table]
 
 TABLES: dict[str, list[Function]] = {
+    "Kept or not": [verdicts_table],
     "Limits": [limits_table],
     "Training": [training_table, late_table],
     "Deployment": [deployment_table],
