@@ -78,7 +78,8 @@ class Agent:
             raise ValueError(f"seed must be >= 0, got {seed} (--seed)")
         of_the_task = methods.OF_THE_TASK  # where they are None
         settings = {k: x for k, x in settings.items() if x is not None or k not in of_the_task}
-        given = {name: settings.pop(name, None) for name in adapter.DECLARATIONS}
+        names = (*adapter.DECLARATIONS, "cost")
+        given = {name: settings.pop(name, None) for name in names}
         declared = {name: x for name, x in given.items() if x is not None and x is not False}
         adapted, task = make_env(env, **declared)
         config = methods.make_config(self.method, method_defaults(task), paper_defaults, **settings)
@@ -613,7 +614,8 @@ def describe(
     )
     return {
         "task": task,
-        "id": env if isinstance(env, str) else None,
+        # a file holds no function, so its id alone does not make it again
+        "id": env if isinstance(env, str) and "cost" not in declared else None,
         "declared": declared,
         "spec": spec._asdict(),
         "action_low": box.low.tolist(),

@@ -55,6 +55,15 @@ exit codes:
 `safecritic train METHOD --help` the settings of a method."""
 
 
+def names_own_module(command: str, arguments: list[str]) -> bool:
+    """Return whether a command asks for an environment of the user's own, as `module:Env-v0`.
+
+    Only then is the current folder searched for modules: it may be a stranger's.
+    """
+    trusted = "--trust-env" in arguments or "--trust_env" in arguments
+    return command == "study" or trusted or any(":" in word for word in arguments)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -75,6 +84,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise UsageError(f"unknown command {name!r}: {suggest(name, list(COMMANDS))}")
         from safecritic.cli import commands
 
+        if names_own_module(name, rest):
+            sys.path.append(os.getcwd())  # last, so that it hides no installed module
         with plain_warnings():
             return getattr(commands, name)(rest)
     except KeyboardInterrupt:

@@ -80,6 +80,8 @@ class Run:
 @dataclass
 class Environment:
     cost_key: Text = None  # key of the cost in info; without it `cost`
+    # zero: a step without the key in info costs nothing; without it such a step is an error
+    missing_cost: Annotated[Literal["zero"] | None, optional("zero")] = None
     no_cost: Flag = False  # the environment has no cost; only for ddpg
     success_key: Text = None  # key of success in info; a step without the key is no success
     # proximity inputs: observations in [0, 1], 1 for near, such as lidars, by places or names, as

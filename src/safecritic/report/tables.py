@@ -274,7 +274,8 @@ def theorem_table(study: Study, folder: Path) -> Table:
     )
     header = ["task", "method", "n", *CONTEXT, "m", *THEOREM.values()]
     table = Table("theorem", "Theorem 1 on trained critics", caption, header, [], folded=True)
-    for case in study.cases if study.of_the_paper else []:
+    known = {task for _, _, task, _ in study.paper}
+    for case in (name for name in study.cases if study.case_of[name].task in known):
         for method in study.methods:
             for checks in zip(*study.measured(method, case, "theorem"), strict=False):
                 row = [*first_cells(study, method, case, len(checks)), str(checks[0]["m"])]

@@ -22,6 +22,7 @@ class Declared:
     CLOSED: ClassVar[bool] = True
 
     cost_key: str | None = None
+    missing_cost: Literal["zero"] | None = None
     no_cost: bool | None = None
     success_key: str | None = None
     proximity: list[Count] | None = None
