@@ -414,3 +414,40 @@ def test_cpo_learns_from_a_cost_function() -> None:
     assert [row["cost"] for row in agent.recent_episodes] == [
         row["length"] for row in agent.recent_episodes
     ]
+
+
+def test_a_folder_is_loaded_whatever_its_method(trained: DDPG, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    agent = safecritic.load(tmp_path, env=KeptPoint())
+    assert (type(agent), agent.num_timesteps) == (DDPG, 300)
+    assert agent.get_env() is agent.env
+
+
+def test_it_learns_on_in_another_environment() -> None:
+    agent = DDPG(KeptPoint(), cost_limit=1.0, seed=0, **SMALL).learn(130)
+    other = KeptPoint()
+    agent.set_env(other)
+    assert agent.get_env() is other
+    agent.learn(130)
+    assert agent.num_timesteps == 260
+    assert other.total == 130
+    with pytest.raises(ValueError, match="the agent was trained on KeptPoint with obs_dim 2"):
+        agent.set_env(Wide())
+
+
+@pytest.mark.parametrize(
+    ("keyword", "ours"),
+    [
+        ({"learning_rate": 1e-3}, "actor_lr and critic_lr"),
+        ({"tensorboard_log": "logs"}, r"learn\(..., out=FOLDER\)"),
+        ({"policy_kwargs": {"net_arch": [64]}}, r"hidden=\(64, 64\)"),
+        ({"device": "cuda"}, "JAX_PLATFORMS=cuda"),
+    ],
+)
+def test_names_of_stable_baselines_are_answered_with_ours(
+    keyword: dict[str, Any], ours: str
+) -> None:
+    with pytest.raises(ValueError, match=ours):
+        DDPG(KeptPoint(), **keyword)
+    known: dict[str, Any] = {"verbose": 1, "device": "auto"}
+    assert DDPG(KeptPoint(), cost_limit=1.0, **known, **SMALL).num_timesteps == 0

@@ -21,7 +21,7 @@ def test_any_environment_is_described(capsys: pytest.CaptureFixture[str]) -> Non
     text = capsys.readouterr().out
     assert "  proximity    0-1, declared: in [0, 1], 1 for near\n" in text
     assert "  cost         info['damage']\n" in text
-    assert "choose a budget and give\n               it with --cost-limit" in text
+    assert "`safecritic limits ENV`" in text
     assert cli.main(["tasks", "own_envs:Hall-v0", "--no-cost"]) == 0
     assert "only ddpg can be trained" in capsys.readouterr().out
 

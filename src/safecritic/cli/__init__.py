@@ -14,6 +14,7 @@ COMMANDS = {  # each a function of `commands`
     "show": "Film episodes of a trained policy and plot its learning curves.",
     "certify": "Bound what the next episode of a trained policy costs, from fresh episodes.",
     "export": "Write the policy, its screen and its contract to one file that a robot can run.",
+    "limits": "Find which cost limits bind in a task or an environment of your own.",
     "study": "Run methods x tasks x seeds from a TOML file; run again to resume.",
     "pack": "Write the results of a study to one small file that a report can read.",
     "report": "Build a page of tables and figures of a study, finished or not.",
@@ -36,6 +37,7 @@ examples:
   safecritic show runs/usc-CarGoal1-seed0
   safecritic certify runs/usc-CarGoal1-seed0 --episodes 99
   safecritic export runs/usc-CarGoal1-seed0 --out policy.safecritic
+  safecritic limits my_module:MyEnv-v0
   safecritic study quick.toml
   safecritic report studies/quick
   safecritic pack studies/quick --out quick.parquet

@@ -189,6 +189,16 @@ class Show(OfRun):
 
 
 @dataclass
+class Limits:
+    task: Annotated[str, Positional, TASK]
+    environment: Annotated[Environment, OmitArgPrefixes]
+    steps: int = 20_000  # environment steps of each of the two trainings
+    episodes: int = 20  # of each of the four policies
+    seed: int = 0  # seed of both trainings
+    out: Annotated[Path | None, default("limits/TASK")] = None  # folder of the picture
+
+
+@dataclass
 class Study:
     file: Annotated[Path, Positional, FILE]
     out: Annotated[Path | None, default("studies/NAME")] = None  # folder of the study

@@ -165,6 +165,19 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
     print_verdict("safety critic", evaluation.critic_verdict)
 
 
+def print_limits(found: Any) -> None:
+    """Print what policies cost, and which limits bind."""
+    rows = []
+    for policy in found.policies.values():
+        cost = policy.cost
+        interval = f"{number(max(cost.low, 0.0))} to {number(cost.high)}"
+        means = (number(cost.value), interval, number(policy.reward), percent(policy.success))
+        rows.append((policy.name, policy.about, *means))
+    header = ("policy", "what it is", "cost", "95% interval", "reward", "success")
+    print_table(header, rows, f"{found.task}: means over episodes")
+    print(found.words)
+
+
 def print_export(contract: dict[str, Any], difference: float) -> None:
     screen, period = contract["network"]["screen"], contract["period"]
     rows = [

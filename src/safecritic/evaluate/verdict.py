@@ -41,7 +41,8 @@ def of_costs(costs: Sequence[float] | np.ndarray, limit: float, of: str = "episo
     known = known[~np.isnan(known)]
     n = len(known)
     if n < 2:
-        return Verdict(OPEN, f"the cost of {n} {of} says nothing of the next, limit {limit:g}")
+        seen = f"cost {known[0]:.3g} of one of the {of} only" if n else f"no {of} yet"
+        return Verdict(OPEN, f"{seen}, limit {limit:g}")
     mean, low, high = interval_of_mean(known)
     spread = float(known.std(ddof=1))
     if spread <= ROUNDING and n < LEAST:

@@ -180,6 +180,15 @@ class Resources:
 
 
 @dataclass
+class BestFile:
+    """best.json of an `EvalCallback`."""
+
+    step: Count
+    reward: float
+    cost: NOT_NEGATIVE
+
+
+@dataclass
 class WandbRun:
     """wandb.json."""
 

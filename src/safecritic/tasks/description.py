@@ -260,8 +260,8 @@ class Description:
         if done.episodes:
             costs = f"{_number(np.mean(done.sums(done.costs)))} per episode"
         return (
-            f"no limit is known: the random policy costs {costs}; choose a budget and give it "
-            "with --cost-limit (cost_limit=...)"
+            f"no limit is known: the random policy costs {costs}; `safecritic limits ENV` "
+            "shows which limits bind; give one with --cost-limit (cost_limit=...)"
         )
 
 
