@@ -18,8 +18,11 @@ ABOUT: dict[str, Any] = {"cost_limit": 1.0, "seed": 0, **SMALL}
 
 
 def test_the_best_agent_keeps_the_limit_first_and_then_earns_more() -> None:
-    rows = [{"cost": cost, "reward": reward} for cost, reward in ((3, 9), (2, 1), (1, 2), (0, 3))]
-    assert sorted(rows[::-1], key=lambda row: _rank(row, limit=1.0)) == rows
+    beyond, cheaper, within, more = (
+        _rank({"cost": cost, "reward": reward}, limit=1.0)
+        for cost, reward in ((3, 9), (2, 1), (1, 2), (0.5, 3))
+    )
+    assert beyond < cheaper < within < more
 
 
 def test_evaluating_changes_nothing_and_keeps_the_best(tmp_path: Path) -> None:

@@ -100,8 +100,8 @@ class Limits:
         return (
             f"A limit above {high:.3g} asks for nothing: the unconstrained policy costs that. "
             f"Limits from {low:.3g} to {high:.3g} bind and are within reach: the constrained "
-            f"policy costs {low:.3g}. Below {low:.3g} none was seen to be kept in "
-            f"{self.steps:,} steps."
+            f"policy costs {low:.3g}. Nothing that was trained for {self.steps:,} "
+            f"steps costs less."
             f"{least} In the middle: --cost-limit {self.suggestion:g} "
             f"(cost_limit={self.suggestion:g})."
         )
