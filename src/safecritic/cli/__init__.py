@@ -14,6 +14,8 @@ COMMANDS = {  # each a function of `commands`
     "show": "Film episodes of a trained policy and plot its learning curves.",
     "certify": "Bound what the next episode of a trained policy costs, from fresh episodes.",
     "export": "Write the policy, its screen and its contract to one file that a robot can run.",
+    "push": "Share an exported policy on the Hugging Face Hub, or in a folder, with a card.",
+    "pull": "Fetch a shared policy and check it.",
     "limits": "Find which cost limits bind in a task or an environment of your own.",
     "study": "Run methods x tasks x seeds from a TOML file; run again to resume.",
     "pack": "Write the results of a study to one small file that a report can read.",

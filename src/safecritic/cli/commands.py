@@ -302,6 +302,27 @@ class _Film:
         )
 
 
+def push(arguments: list[str]) -> int:
+    chosen = options.parse(options.Push, "push", arguments)
+    from safecritic.deploy.hub import push
+
+    print(f"pushed to {push(chosen.policy, chosen.target)}")
+    return 0
+
+
+def pull(arguments: list[str]) -> int:
+    chosen = options.parse(options.Pull, "pull", arguments)
+    from safecritic.deploy.hub import pull
+    from safecritic.runtime.file import read
+
+    path = pull(chosen.source, chosen.out)
+    contract, _, _, certificate = read(path)
+    printing.print_export(contract, None)
+    print(certificate["statement"] if certificate else "no certificate")
+    print(f"written to {path}, every byte checked")
+    return 0
+
+
 def limits(arguments: list[str]) -> int:
     chosen = options.parse(options.Limits, "limits", arguments)
     printing.status("loading JAX and the task")

@@ -165,6 +165,22 @@ class Export(OfRun):
     no_onnx: Flag = False  # leave the ONNX graph out
 
 
+POLICY = arg(metavar="POLICY", help="a file of `safecritic export`, or the folder of its run")
+PLACE = arg(metavar="OWNER/NAME", help="repository of the Hugging Face Hub, or a folder: ./NAME")
+
+
+@dataclass
+class Push:
+    policy: Annotated[Path, Positional, POLICY]
+    target: Annotated[str, Positional, PLACE]
+
+
+@dataclass
+class Pull:
+    source: Annotated[str, Positional, PLACE]
+    out: Path = Path("policy.safecritic")  # file to write
+
+
 @dataclass
 class Certify(OfRun):
     episodes: int = 99  # fresh episodes with the screen on, and as many with it off

@@ -178,7 +178,8 @@ def print_limits(found: Any) -> None:
     print(found.words)
 
 
-def print_export(contract: dict[str, Any], difference: float) -> None:
+def print_export(contract: dict[str, Any], difference: float | None) -> None:
+    """Print a contract; `difference` is that of the file's actions from the agent's."""
     screen, period = contract["network"]["screen"], contract["period"]
     rows = [
         ("policy", f"{contract['method']} on {contract['task']}, {contract['steps']:,} steps"),
@@ -189,8 +190,9 @@ def print_export(contract: dict[str, Any], difference: float) -> None:
         ("limit", f"{contract['cost_limit']:g}"),
         ("screen", "none" if screen is None else f"tolerance {screen['tolerance']:g}"),
         ("bad input", f"fallback {contract['on_bad_input']['fallback']}"),
-        ("difference", f"{difference:.1e} from the agent's own actions"),
     ]
+    if difference is not None:
+        rows.append(("difference", f"{difference:.1e} from the agent's own actions"))
     print_table(("", ""), rows)
 
 
