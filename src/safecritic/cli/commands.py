@@ -382,6 +382,45 @@ class _Film:
         )
 
 
+def push(arguments: list[str]) -> int:
+    chosen = options.parse(options.Push, "push", arguments)
+    from safecritic.deploy.hub import push
+
+    print(f"pushed to {push(chosen.policy, chosen.target)}")
+    return 0
+
+
+def pull(arguments: list[str]) -> int:
+    chosen = options.parse(options.Pull, "pull", arguments)
+    from safecritic.deploy.hub import pull
+    from safecritic.runtime.file import read
+
+    path = pull(chosen.source, chosen.out)
+    contract, _, _, certificate = read(path)
+    printing.print_export(contract, None)
+    print(certificate["statement"] if certificate else "no certificate")
+    print(f"written to {path}, every byte checked")
+    return 0
+
+
+def limits(arguments: list[str]) -> int:
+    chosen = options.parse(options.Limits, "limits", arguments)
+    printing.status("loading JAX and the task")
+    from safecritic.api import check_steps
+    from safecritic.core.files import make_folder
+    from safecritic.study.limits import limits
+
+    check_steps(chosen.steps, chosen.steps, 1)
+    about = {"steps": chosen.steps, "episodes": chosen.episodes, "seed": chosen.seed}
+    declared = chosen.environment.declared
+    found = limits(chosen.task, say=print, progress_bar=True, **about, **declared)
+    printing.print_limits(found)
+    folder = make_folder(chosen.out or Path("limits") / found.task.replace("/", "-"))
+    found.save(folder / "limits.json")
+    print(f"written to {found.draw(folder / 'limits.png')} and {folder / 'limits.json'}")
+    return 0
+
+
 def study(arguments: list[str]) -> int:
     chosen = options.parse(options.Study, "study", arguments)
     from safecritic.core.files import printable
