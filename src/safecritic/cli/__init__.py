@@ -13,6 +13,7 @@ COMMANDS = {  # each a function of `commands`
     "evaluate": "Evaluate a trained policy without exploration noise, with its screen on.",
     "show": "Film episodes of a trained policy and plot its learning curves.",
     "certify": "Bound what the next episode of a trained policy costs, from fresh episodes.",
+    "dial": "Find the screen's tolerance that keeps a limit, for one trained policy.",
     "export": "Write the policy, its screen and its contract to one file that a robot can run.",
     "push": "Share an exported policy on the Hugging Face Hub, or in a folder, with a card.",
     "pull": "Fetch a shared policy and check it.",
@@ -38,6 +39,7 @@ examples:
   safecritic evaluate runs/usc-CarGoal1-seed0 --episodes 10
   safecritic show runs/usc-CarGoal1-seed0
   safecritic certify runs/usc-CarGoal1-seed0 --episodes 99
+  safecritic dial runs/usc-CarGoal1-seed0 --limits 0.5 1 2
   safecritic export runs/usc-CarGoal1-seed0 --out policy.safecritic
   safecritic limits my_module:MyEnv-v0
   safecritic study quick.toml

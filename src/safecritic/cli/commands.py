@@ -403,6 +403,23 @@ def pull(arguments: list[str]) -> int:
     return 0
 
 
+def dial(arguments: list[str]) -> int:
+    chosen = options.parse(options.Dial, "dial", arguments)
+    from safecritic.core.files import make_folder
+    from safecritic.evaluate.dial import dial
+
+    agent = _load(chosen)
+    about = {"episodes": chosen.episodes, "seed": chosen.seed, "limits": chosen.limits}
+    with printing.progress("episodes") as advance:
+        found = dial(agent, advance=advance, **about)
+    printing.print_dial(found)
+    folder = make_folder(chosen.out or chosen.run)
+    found.save(folder / "dial.json")
+    print(f"written to {found.draw(folder / 'dial.png')} and {folder / 'dial.json'}")
+    print(f"then: {_line('certify', chosen.run, '--tolerance', 'NUMBER')}, in other scenes")
+    return 0
+
+
 def limits(arguments: list[str]) -> int:
     chosen = options.parse(options.Limits, "limits", arguments)
     printing.status("loading JAX and the task")

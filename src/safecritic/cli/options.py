@@ -220,6 +220,14 @@ class CheckCertificate:
 
 
 @dataclass
+class Dial(OfRun):
+    limits: Annotated[tuple[float, ...], default("the trained one")] = ()  # to choose for
+    episodes: int = 50  # of each tolerance, in the same scenes
+    seed: int = 2_000_000  # episode i starts from this seed + i
+    out: Annotated[Path | None, default("RUN")] = None  # folder of the picture and the numbers
+
+
+@dataclass
 class Show(OfRun):
     episodes: int = 1  # number of episodes, a file each
     seed: int = 10_000  # episode i starts from this seed + i

@@ -178,6 +178,23 @@ def print_limits(found: Any) -> None:
     print(found.words)
 
 
+def print_dial(found: Any) -> None:
+    """Print what a policy costs and earns by its tolerance, and what to use for each limit."""
+    rows = [
+        (
+            x.option,
+            number(x.cost.value),
+            f"{number(max(x.cost.low, 0.0))} to {number(x.cost.high)}",
+            number(x.reward),
+        )
+        for x in found.settings
+    ]
+    header = ("screen", "cost", "95% interval", "reward")
+    print_table(header, rows, f"{found.task}: one policy by the tolerance of its screen")
+    for sentence in found.words:
+        print(sentence)
+
+
 def print_export(contract: dict[str, Any], difference: float | None) -> None:
     """Print a contract; `difference` is that of the file's actions from the agent's."""
     screen, period = contract["network"]["screen"], contract["period"]
