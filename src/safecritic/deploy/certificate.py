@@ -20,6 +20,7 @@ import numpy as np
 from safecritic.core import files
 from safecritic.core.schema import Digest, Within, check
 from safecritic.deploy.export import Exported, own_env, prepare, require_valid
+from safecritic.deploy.network import trained_tolerance
 from safecritic.run.folder import versions
 from safecritic.run.rollout import Rollout
 from safecritic.runtime import certificate as form
@@ -190,7 +191,7 @@ def choose(agent: Any, measure: Callable[[Exported], dict[str, Any]]) -> dict[st
         raise ValueError(
             f"{agent.method} has no screen, so there is no tolerance to choose (--choose-tolerance)"
         )
-    trained = agent.config.tolerance if screen is True else screen.tolerance
+    trained = trained_tolerance(agent)
     tried: list[dict[str, Any]] = []
     for factor in FACTORS:
         made = measure(prepare(agent, tolerance=factor * trained, onnx=False))

@@ -143,9 +143,11 @@ def dial(
         raise ValueError(f"episodes must be >= 2, got {episodes} (--episodes)")
     if any(not 0.0 <= limit < math.inf for limit in limits):
         raise ValueError(f"limits must be numbers >= 0, got {list(limits)} (--limits)")
-    screen = agent.policy().contract["network"]["screen"]
+    about = agent.policy().contract["network"]
+    screen = about["screen"]
     if screen is None:
         raise ValueError(f"{agent.method} has no screen here, so there is no tolerance to turn")
+    unit = about["cost_unit"] if screen["around"] else 1.0  # of `--tolerance`, as in the paper
     settings: list[Setting] = []
     total = episodes * len(FACTORS)
     with agent._lent_env("dial") as (env, _):
@@ -161,6 +163,6 @@ def dial(
                 rows.append((episode.cost, float(episode.column("reward").sum())))
                 advance(len(settings) * episodes + number + 1, total)
             costs, rewards = np.array(rows).T
-            settings.append(Setting(tolerance, costs, rewards))
+            settings.append(Setting(unit * tolerance, costs, rewards))
     limits = tuple(limits) or (float(agent.config.cost_limit),)
     return Dial(agent.environment["task"], settings, limits, seed)
