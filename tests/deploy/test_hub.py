@@ -9,8 +9,10 @@ import pytest
 from deploy import ready
 from probes import KeptPoint
 from safecritic import SC, cli
+from safecritic.deploy.certificate import certify
 from safecritic.deploy.export import prepare, write
 from safecritic.deploy.hub import HubError, pull, push
+from safecritic.runtime import certificate as certificates
 from safecritic.runtime import load
 from safecritic.runtime.file import PolicyFileError
 
@@ -48,11 +50,12 @@ def test_the_card_says_what_it_is(exported: Path, tmp_path: Path) -> None:
 def test_a_certificate_goes_along_and_leaves_with_its_policy(
     exported: Path, tmp_path: Path
 ) -> None:
-    made = prepare(ready.point(SC), onnx=False)
-    certificate = {"statement": "costs at most 2", "policy_sha256": "-"}
+    agent = ready.point(SC)
+    certificate = certify(agent, episodes=19, onnx=False)
+    made = prepare(agent, onnx=False)
     push(write(tmp_path / "certified", made, certificate), str(tmp_path / "shared"))
     assert json.loads((tmp_path / "shared/certificate.json").read_text()) == certificate
-    assert "costs at most 2" in (tmp_path / "shared/README.md").read_text()
+    assert certificates.statement(certificate) in (tmp_path / "shared/README.md").read_text()
     push(exported, str(tmp_path / "shared"))
     assert not (tmp_path / "shared/certificate.json").exists()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from safecritic.core.files import printable, write_bytes, write_text
+from safecritic.runtime import certificate as certificates
 from safecritic.runtime import file as policy_file
 
 POLICY, CARD = "policy.safecritic", "README.md"
@@ -75,7 +76,7 @@ def card(contents: policy_file.Contents) -> str:
     task, method = (printable(str(contract[name])) for name in ("task", "method"))
     statement = "It has no certificate."
     if certificate is not None:
-        statement = printable(str(certificate.get("statement")))
+        statement = printable(certificates.statement(certificate))
     tags = ("reinforcement-learning", "safe-reinforcement-learning", "safecritic")
     front = {"library_name": "safecritic", "pipeline_tag": tags[0], "tags": [*tags[1:], task]}
     lines = [f"{name}: {json.dumps(value)}" for name, value in front.items()]

@@ -21,6 +21,9 @@ EDGES = (0.4, 0.7, 0.85, 0.925, 1.0)
 RAMPS = len(EDGES) - 1
 GAIN = 0.3  # of the plain inputs of a safety critic, so that what is near stands out
 NORM_EPSILON = 1e-5  # of a normalised layer
+# Share of the tolerance that is left with the budget spent; with 0 the screen would take the place
+# of the policy for the rest of the episode.
+SPENT = 0.5
 SHARPNESS = 5.0  # of the softplus that stands for the clip of Q_C where a slope is needed
 LARGEST_EXPONENT = 80.0  # float32 overflows beyond 88
 
@@ -161,10 +164,12 @@ def influence(xp: Any, hidden: Array, raw: Array, network: Network) -> Array:
 
 
 def tolerance_left(xp: Any, tolerance: Any, remaining: Array, limit: float) -> Array:
-    """Return the tolerance (N,), the share of it that a remaining budget (N,) is of the limit."""
+    """Return the tolerance (N,) with a remaining budget (N,): once it is spent, SPENT of it."""
     if limit > 0.0:
-        return tolerance * xp.minimum(xp.maximum(remaining / limit, 0.0), 1.0)
-    return tolerance * xp.astype(remaining >= 0.0, xp.float32)
+        share = xp.minimum(xp.maximum(remaining / limit, 0.0), 1.0)
+    else:
+        share = xp.astype(remaining >= 0.0, xp.float32)
+    return tolerance * (SPENT + (1.0 - SPENT) * share)
 
 
 def best(
