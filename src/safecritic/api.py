@@ -32,6 +32,7 @@ from safecritic.core.interface import EnvSpec
 from safecritic.core.settings import flatten
 from safecritic.deploy import export
 from safecritic.evaluate.critic_quality import episode_critic_quality
+from safecritic.evaluate.episodes import SEED as EVALUATION_SEED
 from safecritic.evaluate.episodes import Evaluation, evaluate
 from safecritic.evaluate.verdict import of_costs
 from safecritic.run import checkpoint, records
@@ -51,7 +52,6 @@ from safecritic.tasks.adapter import is_ours, make_again, make_env
 from safecritic.tasks.registry import method_defaults
 from safecritic.tasks.repeat import repeat_action
 
-EVALUATION_SEED = 10_000  # far from the seeds people train with
 STATES = ("checkpoint", "previous", "failed")
 MOST_UNROLLED = 1_000  # `safety.steps` of a file, which are traced one by one
 RECORDS = 256 * 2**20  # bytes that the records of open episodes and the simulation may take
@@ -215,8 +215,10 @@ class Agent:
     def _finish(self, folder: Path) -> None:
         """Write what comes after the last checkpoint: the summary and the curves."""
         try:
-            tables = checkpoint.load_index(folder / "checkpoint")["numbers"]["tables"]
-            write_json(folder / "summary.json", self.summary() | {"tables": tables})
+            index = checkpoint.load_index(folder / "checkpoint")
+            tables = index["numbers"]["tables"]
+            bound = {"tables": tables, "run": folders.run_digest(index["settings"], tables)}
+            write_json(folder / "summary.json", self.summary() | bound)
             draw_curves(folder)
         except OSError as error:
             raise RunFolderError(
@@ -411,9 +413,22 @@ class Agent:
             evaluation.screen = screen
         if self.environment["declared"].get("no_cost"):
             evaluation.cost_limit = None
+        if env is None:
+            evaluation.run = self._run_digest()
         for note in notes:
             warnings.warn(note, RunWarning, stacklevel=2)
         return evaluation
+
+    def _run_digest(self) -> str | None:
+        """Return the digest of the run in `run_folder`; None if this agent is not what is there."""
+        if self.run_folder is None:
+            return None
+        if self._tables is not None:
+            return folders.run_digest(self._saved_settings, self._tables)
+        index = checkpoint.load_index(self.run_folder / "checkpoint")
+        if index["numbers"]["step"] != self.num_timesteps:
+            return None
+        return folders.run_digest(index["settings"], index["numbers"]["tables"])
 
     @contextmanager
     def _lent_env(

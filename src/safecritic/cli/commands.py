@@ -63,7 +63,7 @@ def _resume(arguments: list[str]) -> int:
     from safecritic.run.loop import Intervals
 
     content = read_config(chosen.resume)
-    if "every" not in content:
+    if content.get("every") is None:
         raise UsageError(
             f"{chosen.resume} is a saved agent, not a run: load it in Python to train it"
         )
@@ -461,6 +461,9 @@ def study(arguments: list[str]) -> int:
     if chosen.reuse:
         taken = reuse(out, jobs, path, chosen.reuse)
         print(f"{len(taken)} of them taken from {', '.join(map(str, chosen.reuse))}")
+    for job in wanted:
+        if text := grid.lost(out / "runs" / job.name, job):
+            print(f"made again: {job.name}: {text}")
     if before := sum(run.done for run in results_of(out, wanted).values()):
         print(f"{before} of {len(wanted)} runs are done already")
     try:

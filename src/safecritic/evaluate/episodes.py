@@ -14,6 +14,7 @@ from safecritic.run.episode import Episode, episode_row, over_known
 from safecritic.run.folder import finite_or_none, write_json
 from safecritic.run.rollout import Rollout
 
+SEED = 10_000  # far from the seeds people train with
 # by whether the screen was on; None: the method has no screen
 POLICY = {
     None: "deployed: no exploration noise",
@@ -57,6 +58,7 @@ class Evaluation:
     observations: np.ndarray  # (N, O), adapted, of all steps
     cost_limit: float | None = None
     screen: bool | None = None  # whether the screen was on; None: the method has none
+    run: str | None = None  # digest of the run whose policy it was; None: of none as it is saved
 
     @property
     def verdict(self) -> Verdict | None:
@@ -119,7 +121,9 @@ class Evaluation:
         """Write everything but the steps as JSON."""
         content = {
             "policy": POLICY[self.screen],
+            "screen": self.screen,
             "seed": self.seed,
+            "run": self.run,
             "means": self.means,
             "verdict": self.verdict and self.verdict._asdict(),
             "safety_critic": self.critic,

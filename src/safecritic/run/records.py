@@ -47,8 +47,8 @@ class Environment:
     id: Name | None
     declared: Declared
     spec: Spec
-    action_low: list[Any]
-    action_high: list[Any]
+    action_low: list[Any] | float  # one number for a box without a shape
+    action_high: list[Any] | float
     action_dtype: Literal["float16", "float32", "float64"]
 
 
@@ -98,6 +98,7 @@ class SummaryFile:
     steps: Count
     episodes: Count
     tables: Tables
+    run: Digest | None = None  # `folder.run_digest` of it; results of the run have the same
     warnings: Annotated[list[str], Within(0, 1_000)] | None = None
 
 
@@ -118,6 +119,9 @@ class EvaluationFile:
     means: dict[str, float | None]
     safety_critic: dict[str, float | None]
     episodes: list[EpisodeRow]
+    seed: Count | None = None
+    screen: bool | None = None  # whether it was on; None: the method has none
+    run: Digest | None = None  # of the run whose policy it was
 
 
 @dataclass
@@ -170,6 +174,7 @@ class Measures:
     cost_map: CostMap | None = None
     theorem: Annotated[list[TheoremRow], Within(0, 1_000)] | None = None
     arrays_sha256: Digest | None = None
+    run: Digest | None = None  # of the run that was measured
 
 
 @dataclass
@@ -200,8 +205,8 @@ class WandbRun:
 
 @dataclass
 class Words128:
-    state: Annotated[int, Within(0, 2**128)]
-    inc: Annotated[int, Within(0, 2**128)]
+    state: Annotated[int, Within(0, 2**128 - 1)]
+    inc: Annotated[int, Within(0, 2**128 - 1)]
 
 
 @dataclass

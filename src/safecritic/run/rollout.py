@@ -64,7 +64,7 @@ class Rollout:
         """Begin an episode; return its observation."""
         try:
             result = self.env.reset(**options)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._raised("reset", error) from error
         self.episode = Episode()
         self.obs = self.checks.check_reset(result)
@@ -76,8 +76,8 @@ class Rollout:
         if not math.isfinite(float(np.sum(action))):
             raise ActionError(f"the policy's action is not finite: {np.asarray(action).tolist()}")
         try:
-            result = self.env.step(action)
-        except Exception as error:
+            result = self.env.step(np.array(action))  # its own: it may write into it
+        except (Exception, SystemExit) as error:
             raise self._raised("step", error) from error
         transition = Transition(self.obs, action, *self.checks.check_step(result))
         self.episode.add(transition, predicted)
@@ -110,7 +110,7 @@ class Rollout:
                 "it, gymnasium.wrappers.TimeLimit(env, max_episode_steps)"
             )
 
-    def _raised(self, what: str, error: Exception) -> EnvError:
+    def _raised(self, what: str, error: BaseException) -> EnvError:
         text = " ".join(str(error).split())[:400]
         return EnvError(f"{what} of {self.checks.name} raised {type(error).__name__}: {text}")
 

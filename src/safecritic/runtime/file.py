@@ -110,6 +110,13 @@ def read(path: str | Path) -> Contents:
         certificate = parse_json(members[CERTIFICATE], f"{CERTIFICATE} in {path}")
         if text := certificates.wrong(certificate):
             raise PolicyFileError(f"{CERTIFICATE} in {path} was altered, {text}; certify again")
+        same = ("parameters_sha256", "method", "cost_limit")
+        mine = certificate["policy_sha256"] == contract["policy_sha256"]
+        if mine and any(certificate[name] != contract[name] for name in same):
+            raise PolicyFileError(
+                f"{CERTIFICATE} in {path} was altered: its method or limit is another than in the "
+                "contract; certify again"
+            )
     return Contents(contract, arrays, graph, certificate)
 
 
@@ -137,10 +144,11 @@ def _bytes(path: str | Path) -> bytes:
         raise
     except (OSError, ValueError) as error:
         raise PolicyFileError(f"{path} cannot be read ({error}): check the path") from error
+    about = os.fstat(handle)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(handle)
+        raise PolicyFileError(f"{path} must be a regular file, and is a folder, pipe or device")
     with os.fdopen(handle, "rb") as file:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode):
-            raise PolicyFileError(f"{path} must be a regular file, and is a folder, pipe or device")
         if about.st_size > LARGEST:
             raise PolicyFileError(f"{path} has {about.st_size:,} bytes: more than any policy")
         data = file.read(about.st_size + 1)

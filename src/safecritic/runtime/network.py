@@ -9,6 +9,7 @@ import numpy as np
 from . import decide, onnx_check
 from .decide import Choice
 from .file import PolicyFileError
+from .schema import printable
 
 Array = np.ndarray
 PROBES = 16  # rows on which a graph must decide as the NumPy network before it may drive
@@ -134,6 +135,16 @@ class Network:
         parts = self.parts if screen else self._unscreened
         return self.decision(decide.decide(xp, parts, obs, remaining, screen, where_screened))
 
+    def screen(self, obs: Array, remaining: Array, proposed: Array) -> Decision:
+        """Return the decisions for somebody else's actions (N, A) in [-1, 1], all float32."""
+        parts = self.parts
+        x = decide.inputs(xp, obs, parts.near, parts.mean, parts.std)
+        tolerance = parts.tolerance + 0.0 * remaining
+        if parts.budget:
+            tolerance = decide.tolerance_left(xp, parts.tolerance, remaining, parts.limit)
+        when = where_screened
+        return self.decision(decide.screen(xp, parts, x, proposed, tolerance, when=when))
+
     def own_action(self, action: Array) -> Array:
         """Return actions (..., A) in [-1, 1] in the environment's bounds."""
         if self.unit_box:
@@ -179,7 +190,8 @@ class Graph:
             )
             same = self._decides_the_same()
         except Exception as error:  # its exceptions have no common base
-            raise PolicyFileError(f"ONNX Runtime cannot run the graph: {error}") from error
+            text = printable(str(error)[:300])
+            raise PolicyFileError(f"ONNX Runtime cannot run the graph: {text}") from error
         if not same:
             raise PolicyFileError(
                 "the ONNX graph decides otherwise than the parameters of the same file: export the "

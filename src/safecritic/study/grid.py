@@ -22,10 +22,18 @@ from safecritic.core import files
 from safecritic.core.names import suggest
 from safecritic.core.schema import Matching, Name, Within, check
 from safecritic.core.settings import dotted, flatten
+from safecritic.evaluate.episodes import SEED as EVALUATION_SEED
 from safecritic.run.episode import Intervals
 from safecritic.run.failure import Failure, read_failure
-from safecritic.run.folder import read_config, read_json, write_json
-from safecritic.run.records import SEED, Declared, EvaluationFile, MethodName, SummaryFile
+from safecritic.run.folder import read_config, read_json, run_digest, settings_of, write_json
+from safecritic.run.records import (
+    SEED,
+    Declared,
+    EvaluationFile,
+    Measures,
+    MethodName,
+    SummaryFile,
+)
 from safecritic.run.watch import warn_of_default_limit
 from safecritic.tasks.adapter import DECLARATIONS, declared_of, is_ours, make_env
 from safecritic.tasks.registry import get as get_task
@@ -467,14 +475,72 @@ def trained(run: Path, job: Job) -> bool:
     return enough or summary["steps"] >= job.steps
 
 
+def other_run(run: Path, job: Job) -> str:
+    """Return in what a folder holds another run than the job's; an empty text if in nothing."""
+    if not files.is_there(run / "config.json"):
+        return ""
+    config = read_config(run)
+    flat, environment = config["config"], config["environment"]
+    pairs: dict[str, tuple[Any, Any]] = {
+        name: (config[name], getattr(job, name)) for name in ("method", "seed")
+    }
+    pairs["task"] = environment["id"] or job.task, job.task
+    for name, x in job.settings.items():
+        if isinstance(x, int | float) and isinstance(flat.get(name), int | float):
+            pairs[name] = flat[name], x
+    texts = [f"{name} {was} (the study has {here})" for name, (was, here) in pairs.items()
+             if was != here]  # fmt: skip
+    summary = read_json(run / "summary.json", SummaryFile)
+    if not texts and summary.get("run") not in (None, digest_of(config, summary)):
+        texts = ["settings or tables that its summary was not made from"]
+    return ", ".join(texts[:3])
+
+
+def digest_of(config: dict[str, Any], summary: dict[str, Any]) -> str:
+    """Return the digest of a finished run, as its config.json and its summary have it."""
+    return run_digest(settings_of(config), summary["tables"])
+
+
+def strange(run: Path, job: Job) -> str:
+    """Return which result of a run is not its own, or not made as a study makes it; else ""."""
+    if text := other_run(run, job):
+        return f"its folder holds a run with {text}"
+    own = read_json(run / "summary.json", SummaryFile).get("run")
+    if own is None:  # made by a version without it
+        return ""
+    evaluation = read_json(run / "evaluation.json", EvaluationFile)
+    if evaluation and evaluation.get("run") != own:
+        return "evaluation.json is of another run, or of another time of this one"
+    if evaluation and (
+        evaluation.get("seed") != EVALUATION_SEED or evaluation.get("screen") is False
+    ):
+        return "evaluation.json was made with other scenes, or without the screen"
+    measures = read_json(run / "measures.json", Measures)
+    if measures and measures.get("run") != own:
+        return "measures.json is of another run, or of another time of this one"
+    return ""
+
+
 def deployed(run: Path, job: Job) -> bool:
     evaluation = read_json(run / "evaluation.json", EvaluationFile)
-    return bool(evaluation) and len(evaluation["episodes"]) == job.deployment_episodes
+    number = len(evaluation.get("episodes", []))
+    return bool(evaluation) and number == job.deployment_episodes and not strange(run, job)
 
 
 def measured(run: Path) -> bool:
-    """Return whether the measures of the run are written (`evaluation.measures`)."""
-    return files.is_there(run / "measures.json")
+    """Return whether the measures of the run are written, with their arrays."""
+    measures = read_json(run / "measures.json", Measures)
+    whole = not measures.get("arrays_sha256") or files.is_there(run / "measures.safetensors")
+    return files.is_there(run / "measures.json") and whole
+
+
+def lost(run: Path, job: Job) -> str:
+    """Return why results that are there count as none; an empty text if they do."""
+    if text := strange(run, job):
+        return text
+    if files.is_there(run / "measures.json") and not measured(run):
+        return "measures.safetensors is missing"
+    return ""
 
 
 def failure(run: Path) -> Failure | None:

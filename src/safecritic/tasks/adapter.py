@@ -375,6 +375,8 @@ def _vector_space(space: gymnasium.Space) -> Box:
             f"observations must fit in a vector of fixed length, got {space}: make them so first, "
             f"{TRANSFORM}"
         )
+    if not flat.shape[0]:
+        raise UnfitEnvError(f"observations must have one number or more, got {space}")
     if flat.dtype in (np.float32, np.float64):
         return space if isinstance(space, Box) and len(space.shape) == 1 else flat
     return Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
