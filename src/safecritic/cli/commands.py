@@ -53,7 +53,7 @@ def train(arguments: list[str]) -> int:
     every = Intervals(output.log_every, output.critic_every, output.checkpoint_every)
     folder = f"{method.name}-{agent.environment['task']}-seed{run.seed}".replace("/", "-")
     out = output.out or Path("runs") / folder
-    return _learn(agent, steps, out, output.overwrite, every, output.wandb)
+    return _learn(agent, steps, out, output.overwrite, every, output.wandb, output.trackio)
 
 
 def _resume(arguments: list[str]) -> int:
@@ -72,7 +72,7 @@ def _resume(arguments: list[str]) -> int:
     until = chosen.steps or content["steps"]
     if until > agent.num_timesteps:
         steps, every = until - agent.num_timesteps, Intervals(**content["every"])
-        return _learn(agent, steps, chosen.resume, False, every, chosen.wandb)
+        return _learn(agent, steps, chosen.resume, False, every, chosen.wandb, chosen.trackio)
     if chosen.state == "checkpoint" and agent._finish_folder():
         print(f"{chosen.resume} was complete but for its summary and curves: written")
         printing.print_summary(agent.summary(), chosen.resume, _trust(agent))
@@ -84,17 +84,25 @@ def _resume(arguments: list[str]) -> int:
 
 
 def _learn(
-    agent: Any, steps: int, out: Path, overwrite: bool, every: Any, project: str | None
+    agent: Any,
+    steps: int,
+    out: Path,
+    overwrite: bool,
+    every: Any,
+    project: str | None,
+    trackio: str | None,
 ) -> int:
     """Train an agent for `steps` more steps in the run folder `out`; return the exit code."""
-    from safecritic.run.callbacks import WandbCallback
+    from safecritic.run.callbacks import TrackioCallback, WandbCallback
     from safecritic.run.folder import prepare
     from safecritic.run.loop import InterruptedRun
 
-    callback = WandbCallback(project) if project else None
+    loggers = [WandbCallback(project)] if project else []
+    callback = [*loggers, *([TrackioCallback(trackio)] if trackio else [])]
     if agent.run_folder is None:
         prepare(out, overwrite)
     logged = ["--wandb", project] if project else []
+    logged += ["--trackio", trackio] if trackio else []
     resume = _line("train", "--resume", out, *logged) + _trust(agent)
     first_step = agent.num_timesteps
     print(f"{agent.method} on {agent.environment['task']}, seed {agent.seed}, in {out}")

@@ -103,6 +103,8 @@ class Output:
     checkpoint_every: int = 10_000  # steps between checkpoints
     # log to this project of Weights & Biases as well; needs wandb
     wandb: Annotated[str | None, optional("PROJECT")] = None
+    # log to this project of Trackio as well; needs trackio
+    trackio: Annotated[str | None, optional("PROJECT")] = None
 
 
 @dataclass
@@ -135,6 +137,8 @@ class Resume:
     steps: Annotated[int | None, default("as planned when it started")] = None  # steps in total
     # log to this project of Weights & Biases as well; needs wandb
     wandb: Annotated[str | None, optional("PROJECT")] = None
+    # log to this project of Trackio as well; needs trackio
+    trackio: Annotated[str | None, optional("PROJECT")] = None
     state: State = "checkpoint"
     trust_env: TrustEnv = False
 

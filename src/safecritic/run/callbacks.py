@@ -468,3 +468,37 @@ class WandbCallback(BaseCallback):
         # an error that the caller was already handling is not from this training
         failed = sys.exc_info()[1] is not self._earlier_error
         self._run.finish(exit_code=int(failed))
+
+
+class TrackioCallback(BaseCallback):
+    """Send the numbers that TensorBoard gets to Trackio, which keeps them on this machine.
+
+        agent.learn(60_000, out="runs/one", callback=TrackioCallback("my-project"))
+
+    `trackio show` opens its dashboard. Keywords are passed to `trackio.init`. A resumed run goes on
+    under its name, that of its folder; the steps since its last checkpoint appear twice.
+    """
+
+    def __init__(self, project: str, **init_kwargs: Any):
+        super().__init__()
+        if importlib.util.find_spec("trackio") is None:
+            raise ImportError("trackio is not installed: pip install trackio")
+        self.project, self.init_kwargs = project, init_kwargs
+        self._run: Any = None
+
+    def _on_training_start(self) -> None:
+        import trackio
+
+        chosen = {"config": self.model._description(), "resume": "allow", "embed": False}
+        if self.model.run_folder is not None:
+            chosen["name"] = self.model.run_folder.resolve().name
+        self._run = trackio.init(self.project, **(chosen | self.init_kwargs))
+
+    def _on_episode_end(self, row: dict[str, float]) -> None:
+        self._run.log(finite(episode_scalars(row)), step=int(row["step"]))
+
+    def _on_log(self, metrics: dict[str, float]) -> None:
+        self._run.log(finite(metrics), step=self.num_timesteps)
+
+    def _on_training_end(self) -> None:
+        self._run.finish()

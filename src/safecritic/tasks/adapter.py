@@ -101,7 +101,7 @@ def _adapted(env: gymnasium.Env | str, given: dict[str, Any]) -> gymnasium.Env:
     if "missing_cost" in given and sources not in ([], ["cost_key"]):
         raise ValueError(f"missing_cost contradicts {sources[0]}: give one of the two")
     if isinstance(env, str):
-        env = make_by_id(env)
+        env = gymnasium.make(env)
     if not isinstance(env, gymnasium.Env):
         several = isinstance(env, gymnasium.vector.VectorEnv)
         hint = "the methods learn from one environment at a time; pass one of those inside"
@@ -117,7 +117,15 @@ def _adapted(env: gymnasium.Env | str, given: dict[str, Any]) -> gymnasium.Env:
     if "proximity" not in given:
         proximity_of(env)  # raises if what it declares is not there
 
-    result, action = _probe(env)
+    try:
+        result, action = _probe(env)
+    except (ValueError, AssertionError, gymnasium.error.Error):
+        # Gymnasium's own wrappers unpack five values
+        converted = _five_beneath(env)
+        if converted is None:
+            raise
+        env = converted
+        result, action = _probe(env)
     if len(result) == 6:
         env = FiveValues(env)
         result = env.join(result)
@@ -142,6 +150,20 @@ def _adapted(env: gymnasium.Env | str, given: dict[str, Any]) -> gymnasium.Env:
     return env if fits else Adapted(env, **given)
 
 
+def _five_beneath(env: gymnasium.Env) -> gymnasium.Env | None:
+    """Return what `gymnasium.make` wrapped round six values, as five values; else None."""
+    wrappers = gymnasium.wrappers
+    own = (wrappers.PassiveEnvChecker, wrappers.OrderEnforcing, wrappers.TimeLimit)
+    *around, bare = layers(env)
+    if not around or not all(isinstance(layer, own) for layer in around):
+        return None
+    if len(_probe(bare)[0]) != 6:
+        return None
+    made: gymnasium.Env = wrappers.OrderEnforcing(FiveValues(bare))
+    limit = env.spec.max_episode_steps if env.spec else None
+    return made if limit is None else wrappers.TimeLimit(made, limit)
+
+
 def make_env(env: str | gymnasium.Env, action_repeat: int = 1, **declared: Any) -> tuple[Any, str]:
     """Return the environment as the methods want it, and its name.
 
@@ -151,32 +173,13 @@ def make_env(env: str | gymnasium.Env, action_repeat: int = 1, **declared: Any) 
     if not isinstance(env, str):
         name = name_of(env)
     elif registry.find(env) is None and (":" in env or env in gymnasium.registry):
-        name, own = env.rpartition(":")[2], make_by_id(env)
+        name, own = env.rpartition(":")[2], gymnasium.make(env)
     else:
         name = registry.get(env).name  # an error if there is none
         own = registry.make(name)
     task = registry.find(name)  # a module may have registered it
     adapted = repeat_action(adapt(own, **declared), action_repeat, made_here=isinstance(env, str))
     return adapted, task.name if task else name
-
-
-def make_by_id(env_id: str) -> gymnasium.Env:
-    """Return `gymnasium.make(env_id)`, also of an environment whose step returns six values."""
-    env = gymnasium.make(env_id)
-    if not isinstance(env, gymnasium.Wrapper) or not isinstance(env.action_space, Box):
-        return env
-    result, _ = _probe(env.unwrapped)
-    if len(result) != 6:
-        return env
-    # Gymnasium's own wrappers unpack five values: the conversion goes beneath them
-    if others := [spec.name for spec in env.spec.additional_wrappers] if env.spec else []:
-        raise UnfitEnvError(
-            f"{env_id} is registered with wrappers ({', '.join(others)}) round a step of six "
-            "values: return five, with the cost in info, or pass the environment itself"
-        )
-    made: gymnasium.Env = gymnasium.wrappers.OrderEnforcing(FiveValues(env.unwrapped))
-    limit = env.spec.max_episode_steps if env.spec else None
-    return made if limit is None else gymnasium.wrappers.TimeLimit(made, limit)
 
 
 def make_again(
