@@ -302,6 +302,28 @@ class _Film:
         )
 
 
+def explore(arguments: list[str]) -> int:
+    chosen = options.parse(options.Explore, "explore", arguments)
+    if not chosen.runs:
+        raise UsageError("name a run: safecritic explore RUN")
+    printing.status("loading JAX and the runs")
+    from safecritic.api import Agent
+    from safecritic.report import explorer
+
+    target = chosen.out or chosen.runs[0] / "explorer.html"
+    refuse_special(target)
+    agents = [
+        Agent.load(run, trust_env=chosen.trust_env, state=chosen.state) for run in chosen.runs
+    ]
+    for agent in agents:
+        agent._require_env("explore")
+    printing.status(f"{chosen.episodes} episodes of each run")
+    explorer.write(agents, target, chosen.episodes, chosen.seed)
+    size = filesize.decimal(target.stat().st_size)
+    print(f"{target} ({size}): one file, to open in a browser or to send")
+    return 0
+
+
 def study(arguments: list[str]) -> int:
     chosen = options.parse(options.Study, "study", arguments)
     from safecritic.core.files import printable

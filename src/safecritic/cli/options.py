@@ -51,6 +51,7 @@ FILE = arg(
     "critics.toml, ablations.toml, printed.toml, paper.toml",
 )
 STUDY = arg(metavar="STUDY", help="folder of the study, or the file it was packed into")
+RUNS = arg(metavar="RUN [RUN ...]", help="folders of runs of one task, shown side by side")
 BESIDE = arg(metavar="RUN ...", help="other runs, filmed in the same scenes beside this one")
 STEPS = arg(help_behavior_hint=lambda x: f"(default: {'by method' if x == 'None' else x})")
 Flag = Annotated[bool, FlagCreatePairsOff]  # `--x` alone, without `--no-x`
@@ -184,6 +185,16 @@ class Show(OfRun):
     size: int = 480  # width of the picture of one run, in pixels
     beside: Annotated[tuple[Path, ...], BESIDE] = ()
     map: Flag = False  # on a car task, draw over the map of Q_C: the cost that is expected there
+
+
+@dataclass
+class Explore:
+    runs: Annotated[tuple[Path, ...], Positional, RUNS]
+    out: Annotated[Path | None, default("RUN/explorer.html")] = None  # file to write
+    episodes: int = 2  # number of episodes of each run to replay
+    seed: int = 10_000  # episode i starts from this seed + i
+    state: State = "checkpoint"
+    trust_env: TrustEnv = False
 
 
 @dataclass

@@ -11,10 +11,11 @@ from safecritic.tasks.drawing.canvas import Panel
 from safecritic.tasks.drawing.robots import (
     Scene,
     View,
-    draw_car,
     draw_fetch,
+    draw_robot,
     draw_runner,
     draw_scene,
+    robot_shapes,
 )
 from safecritic.tasks.drawing.saving import (
     beside,
@@ -29,11 +30,12 @@ __all__ = [
     "Scene",
     "View",
     "beside",
-    "draw_car",
     "draw_fetch",
+    "draw_robot",
     "draw_runner",
     "draw_scene",
     "real_time",
+    "robot_shapes",
     "save_animation",
     "save_film",
     "save_png",

@@ -1,14 +1,13 @@
-"""The canvas of the drawings: colours, a panel in metres, text, legend and frame.
-
-The colours are told apart by colour-blind readers too (Okabe and Ito's set).
-"""
+"""The canvas of the drawings: colours, a panel in metres, text, legend and frame."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
+
+from safecritic.core.style import PREDICTED, SCENE
 
 Colour = tuple[int, ...]
 Points = Sequence[Sequence[float]] | np.ndarray
@@ -21,13 +20,17 @@ GRID: Colour = (232, 231, 226)
 BORDER: Colour = (176, 174, 166)
 INK: Colour = (45, 49, 56)
 SOFT_INK: Colour = (120, 124, 130)
-GREEN: Colour = (0, 158, 115)
 BLUE: Colour = (0, 114, 178)
-SKY: Colour = (86, 180, 233)
-ORANGE: Colour = (230, 159, 0)
-RED: Colour = (213, 94, 0)
-PINK: Colour = (204, 121, 167)
-YELLOW: Colour = (240, 228, 66)
+
+
+def colour_of(name: str) -> Colour:
+    """Return the colour of what stands in an arena, from the palette of all pictures."""
+    return ImageColor.getrgb(SCENE[name])
+
+
+GREEN, RED, YELLOW = colour_of("goal"), colour_of("hazards"), colour_of("front")
+SKY, ORANGE, PINK = colour_of("vases"), colour_of("buttons"), colour_of("gremlins")
+VIOLET: Colour = ImageColor.getrgb(PREDICTED)
 
 LEVELS = 8  # of a shade
 FINE = 3  # a pixel is the mean of FINE x FINE drawn ones
