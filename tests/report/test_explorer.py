@@ -219,8 +219,9 @@ def test_an_episode_on_the_page_is_the_one_that_was_driven(car: Any, page: Page)
     free = [step for step in range(len(cost)) if not way[step]]
     for step in free[:: max(1, len(free) // 12)]:
         page.js(f"goTo({step})")
+        remaining = agent.config.cost_limit - spent[step]
         made = page.js(
-            f"({{...decide(RUNS[0].network, observe(state.scene), {agent.config.cost_limit - spent[step]}),"
+            f"({{...decide(RUNS[0].network, observe(state.scene), {remaining}),"
             f" done: [...row(episodeNow(), 'action', {step})], obs: [...observe(state.scene)]}})"
         )
         close(made["obs"], evaluation.observations[step], 1e-5, f"step {step}")
@@ -243,7 +244,8 @@ def test_a_hazard_dragged_under_the_robot_raises_q_cost_there(car: Any, page: Pa
     page.settle()
     # away from all hazards: there are some, and none is within their reach
     page.js(
-        "state.scene.things.hazards.forEach((place, at) => { place[0] = at / 3 - 1.6; place[1] = 1.8; })"
+        "state.scene.things.hazards.forEach((place, at) => {"
+        " place[0] = at / 3 - 1.6; place[1] = 1.8; })"
     )
     page.js("moveTo({kind: 'robot', at: 0}, [0, -0.9]), turnTo({kind: 'robot', at: 0}, 0.3)")
     page.settle()

@@ -137,7 +137,7 @@ def _things(task: Any) -> dict[str, Any]:
     """Return where everything stands now: x, y and perhaps the turn of each, by kind."""
     scene = scene_now(task, (), (), "", None)
     lone = {"goal": scene.goal, "push_box": scene.push_box}
-    things = {kind: [place] for kind, place in lone.items() if place is not None}
+    things: Arrays = {kind: [place] for kind, place in lone.items() if place is not None}
     things |= {kind: getattr(scene, kind)
                for kind in ("hazards", "vases", "buttons", "gremlins", "pillars")}  # fmt: skip
     things["centres"] = scene.gremlin_centres

@@ -10,6 +10,7 @@ A step with cost leaves a red trail. `safecritic.evaluate.films` films a whole e
 from safecritic.tasks.drawing.canvas import Panel
 from safecritic.tasks.drawing.robots import (
     Scene,
+    Shade,
     View,
     draw_fetch,
     draw_robot,
@@ -28,6 +29,7 @@ from safecritic.tasks.drawing.saving import (
 __all__ = [
     "Panel",
     "Scene",
+    "Shade",
     "View",
     "beside",
     "draw_fetch",

@@ -34,6 +34,7 @@ from safecritic.tasks.drawing.canvas import (
     Points,
     colour_of,
     compose,
+    draw_bar,
     draw_legend,
     rectangle,
     round_to_even,
@@ -69,6 +70,14 @@ class Shape(NamedTuple):
     outlined: bool = True
 
 
+class Shade(NamedTuple):
+    """A map to draw a scene over."""
+
+    values: np.ndarray  # (rows, columns), the first row at the least y
+    most: float  # the value of the full colour
+    name: str = "Q_C: cost expected from there"
+
+
 @dataclass(frozen=True, eq=False)
 class Scene:
     """A navigation task at one moment, in metres and radians, as in the tasks' layout."""
@@ -93,7 +102,7 @@ class Scene:
     follows: bool = False  # the view goes with the robot along y
     trail: Points = ()  # past positions, oldest first
     trail_cost: Sequence[float] | np.ndarray = ()  # of the step that led to each
-    shade: np.ndarray | None = None  # (rows, columns) in [0, 1], the first row at the least y
+    shade: Shade | None = None
     caption: str = ""
 
 
@@ -120,7 +129,7 @@ def draw_scene(scene: Scene, size: int = 480) -> np.ndarray:
         panel.disc((0, 0), CIRCLE_RADIUS, None, GREEN, 2.0)
         panel.disc((0, 0), 0.03, GREEN)
     if scene.shade is not None:
-        panel.shade(0.75 * scene.shade, scene.extent, VIOLET)
+        panel.shade(scene.shade.values / scene.shade.most, scene.extent, VIOLET)
     for centre in scene.hazards:
         panel.disc(centre, scene.hazard_radius, (*RED, 70), (*RED, 220), 1.5)
     if scene.goal is not None:
@@ -156,7 +165,11 @@ def draw_scene(scene: Scene, size: int = 480) -> np.ndarray:
     elif scene.follows:
         write_text(image, (size - 6, size - 6), f"y = {y:.1f} m", small, SOFT_INK, "rb")
     strip = strip_height(size)
-    return compose([image], scene.caption, strip, draw_legend(_scene_legend(scene), size, strip))
+    below = [draw_legend(_scene_legend(scene), size, strip)]
+    if scene.shade is not None:
+        most = f"{scene.shade.most:.3g} or more"
+        below.append(draw_bar(size, strip, scene.shade.name, most, VIOLET))
+    return compose([image], scene.caption, strip, *below)
 
 
 def robot_shapes(robot: str) -> list[Shape]:

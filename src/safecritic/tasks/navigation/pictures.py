@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import mujoco
 import numpy as np
 
-from safecritic.tasks.drawing import Scene
+from safecritic.tasks.drawing import Scene, Shade
 from safecritic.tasks.navigation.lidar import rotation_matrix
 from safecritic.tasks.navigation.model import build_model
 from safecritic.tasks.navigation.robots import Robot
@@ -20,7 +20,7 @@ SETTLED = 8.0  # s until a robot that was put on the floor is at rest
 
 
 def scene_now(
-    env: Navigation, trail: Any, trail_cost: Any, caption: str, shade: np.ndarray | None
+    env: Navigation, trail: Any, trail_cost: Any, caption: str, shade: Shade | None
 ) -> Scene:
     """Return the scene as it is now, for `draw_scene`."""
     arena = env.arena
