@@ -94,7 +94,7 @@ def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
             mean = running_mean(table["cost"], window)[-1:]
             side = (
                 "top" if (deployed < mean).all() else "bottom"
-            )  # away from the curve's own number
+            )  # off the line
             cost.annotate(text, (last, deployed), fontsize=9, va=side, **place)
         success.set_ylim(-0.03, 1.06)
         success.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
