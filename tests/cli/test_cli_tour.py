@@ -32,6 +32,10 @@ def test_a_tour_on_a_real_task(there: Path, capsys: pytest.CaptureFixture[str]) 
     with Image.open(run / "beside-map-0.png") as both:
         left, right = (np.asarray(both.convert("RGB"))[:, part] for part in HALVES)
     np.testing.assert_array_equal(left, right)  # the same policy in the same scene
+    explored = ["explore", str(run), "whole", "--episodes", "1"]
+    assert cli.main(explored) == 0
+    assert "one file, to open in a browser or to send" in capsys.readouterr().out
+    assert '"name":"SC, seed 0"' in (run / "explorer.html").read_text()
     assert cli.main(["train", "ddpg", "CarGoal2", "--steps", "200", "--out", "far", *flags]) == 0
     assert cli.main(["show", str(run), "--beside", "far"]) == 2
     assert "only runs of one task have the same scenes" in capsys.readouterr().err

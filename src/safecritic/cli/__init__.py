@@ -12,6 +12,7 @@ COMMANDS = {  # each a function of `commands`
     "train": "Train a method on a task, or resume a run.",
     "evaluate": "Evaluate a trained policy without exploration noise, with its screen on.",
     "show": "Film episodes of a trained policy and plot its learning curves.",
+    "explore": "Write a page to drag a scene about in, with what the critics of runs say of it.",
     "certify": "Bound what the next episode of a trained policy costs, from fresh episodes.",
     "dial": "Find the screen's tolerance that keeps a limit, for one trained policy.",
     "export": "Write the policy, its screen and its contract to one file that a robot can run.",
@@ -38,6 +39,7 @@ examples:
   safecritic train --resume runs/usc-CarGoal1-seed0
   safecritic evaluate runs/usc-CarGoal1-seed0 --episodes 10
   safecritic show runs/usc-CarGoal1-seed0
+  safecritic explore runs/usc-CarGoal1-seed0
   safecritic certify runs/usc-CarGoal1-seed0 --episodes 99
   safecritic dial runs/usc-CarGoal1-seed0 --limits 0.5 1 2
   safecritic export runs/usc-CarGoal1-seed0 --out policy.safecritic

@@ -401,12 +401,13 @@ def push(arguments: list[str]) -> int:
 def pull(arguments: list[str]) -> int:
     chosen = options.parse(options.Pull, "pull", arguments)
     from safecritic.deploy.hub import pull
+    from safecritic.runtime.certificate import statement
     from safecritic.runtime.file import read
 
     path = pull(chosen.source, chosen.out)
     contract, _, _, certificate = read(path)
     printing.print_export(contract, None)
-    print(certificate["statement"] if certificate else "no certificate")
+    print(statement(certificate) if certificate else "no certificate")
     print(f"written to {path}, every byte checked")
     return 0
 
@@ -443,6 +444,28 @@ def limits(arguments: list[str]) -> int:
     folder = make_folder(chosen.out or Path("limits") / found.task.replace("/", "-"))
     found.save(folder / "limits.json")
     print(f"written to {found.draw(folder / 'limits.png')} and {folder / 'limits.json'}")
+    return 0
+
+
+def explore(arguments: list[str]) -> int:
+    chosen = options.parse(options.Explore, "explore", arguments)
+    if not chosen.runs:
+        raise UsageError("name a run: safecritic explore RUN")
+    printing.status("loading JAX and the runs")
+    from safecritic.api import Agent
+    from safecritic.report import explorer
+
+    target = chosen.out or chosen.runs[0] / "explorer.html"
+    refuse_special(target)
+    agents = [
+        Agent.load(run, trust_env=chosen.trust_env, state=chosen.state) for run in chosen.runs
+    ]
+    for agent in agents:
+        agent._require_env("explore")
+    printing.status(f"{chosen.episodes} episodes of each run")
+    explorer.write(agents, target, chosen.episodes, chosen.seed)
+    size = filesize.decimal(target.stat().st_size)
+    print(f"{target} ({size}): one file, to open in a browser or to send")
     return 0
 
 

@@ -51,6 +51,7 @@ FILE = arg(
     "critics.toml, ablations.toml, printed.toml, paper.toml, benchmark.toml",
 )
 STUDY = arg(metavar="STUDY", help="folder of the study, or the file it was packed into")
+RUNS = arg(metavar="RUN [RUN ...]", help="folders of runs of one task, shown side by side")
 BESIDE = arg(metavar="RUN ...", help="other runs, filmed in the same scenes beside this one")
 STEPS = arg(help_behavior_hint=lambda x: f"(default: {'by method' if x == 'None' else x})")
 Flag = Annotated[bool, FlagCreatePairsOff]  # `--x` alone, without `--no-x`
@@ -251,6 +252,16 @@ class Limits:
     episodes: int = 20  # of each of the four policies
     seed: int = 0  # seed of both trainings
     out: Annotated[Path | None, default("limits/TASK")] = None  # folder of the picture
+
+
+@dataclass
+class Explore:
+    runs: Annotated[tuple[Path, ...], Positional, RUNS]
+    out: Annotated[Path | None, default("RUN/explorer.html")] = None  # file to write
+    episodes: int = 2  # number of episodes of each run to replay
+    seed: int = 10_000  # episode i starts from this seed + i
+    state: State = "checkpoint"
+    trust_env: TrustEnv = False
 
 
 @dataclass

@@ -16,6 +16,24 @@ STYLE: dict[Any, Any] = {  # of Matplotlib
     "axes.spines.right": False,
 }
 COLOURS = {"reward": "#0072b2", "cost": "#d55e00", "success": "#009e73", "multiplier": "#7b4fa3"}
+# What stands in an arena, in films and in the explorer; mostly Okabe and Ito's colours. What costs
+# is vermilion: hazards, and the trail of a step with a cost.
+SCENE = {
+    "goal": "#009e73",
+    "hazards": COLOURS["cost"],
+    "vases": "#56b4e9",
+    "buttons": "#e69f00",
+    "gremlins": "#cc79a7",
+    "pillars": "#969aa0",
+    "push_box": "#a47c54",
+    "circle": "#009e73",
+    "walls": "#e69f00",
+    "body": "#5c6370",  # of the robot
+    "front": "#f0e442",
+}
+PREDICTED = "#6a3d9a"  # what a critic expects to cost: no colour of the arena is near it
+# What the maps of the explorer show; with their colour at the highest value.
+QUANTITIES = {"q_cost": PREDICTED, "influence": "#8f5a14", "q_reward": COLOURS["reward"]}
 MAPS = "viridis"  # the colours of a cost map
 OUTLINE = "#ff3b6b"  # on a cost map, around what costs
 

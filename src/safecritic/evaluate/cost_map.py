@@ -21,6 +21,7 @@ import numpy as np
 from safecritic.evaluate.episodes import discounted_costs
 from safecritic.run.episode import discounted_sums
 from safecritic.run.rollout import Rollout
+from safecritic.tasks.drawing import Shade
 
 HEADINGS = (0.0, 0.5 * np.pi, np.pi, -0.5 * np.pi)
 SIZE = 64  # cells along a side
@@ -93,15 +94,15 @@ def predicted_map(critic: Any, env: Any, size: int, headings: tuple[float, ...])
     return np.mean([of(heading) for heading in headings], axis=0).reshape(size, size)
 
 
-def shade_of(critic: Any, size: int = 40) -> Callable[[Any], np.ndarray]:
-    """Return a function from a car task to its map of Q_C, scaled by the first one."""
+def shade_of(critic: Any, size: int = 40) -> Callable[[Any], Shade]:
+    """Return a function from a navigation task to its map of Q_C; the first one sets the scale."""
     full: list[float] = []
 
-    def shade(task: Any) -> np.ndarray:
+    def shade(task: Any) -> Shade:
         values = predicted_map(critic, task, size, (task.heading,))
         if not full:
             full.append(max(float(np.quantile(values, 0.99)), 1e-6))
-        return np.clip(values / full[0], 0.0, 1.0)
+        return Shade(values, full[0])
 
     return shade
 

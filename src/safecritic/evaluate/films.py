@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from safecritic.run.rollout import FunctionPolicy, Rollout
-from safecritic.tasks.drawing import real_time, save_film
+from safecritic.tasks.drawing import Shade, real_time, save_film
 from safecritic.tasks.repeat import single_steps
 
 
@@ -26,7 +26,7 @@ def record_episode(
     size: int = 480,
     action_repeat: int | None = None,
     title: str = "",
-    shade: Callable[[Any], np.ndarray] | None = None,
+    shade: Callable[[Any], Shade] | None = None,
 ) -> list[np.ndarray]:
     """Run one episode from a reset and return its frames; with `path`, also save them.
 
@@ -42,7 +42,7 @@ def record_episode(
         size: width of a frame in pixels (the arm's is wider).
         action_repeat: steps for which each action is held; by default as the environment does.
         title: stands before the caption.
-        shade: for a car task, function from the task to a map of values in [0, 1] to draw it over.
+        shade: for a navigation task, function from the task to a map to draw it over.
     """
     task: Any = env.unwrapped
     if not hasattr(task, "draw"):

@@ -11,7 +11,8 @@ from safecritic.core import files
 from safecritic.core.style import COLOURS, GRID, INK, SOFT, STYLE
 from safecritic.run import checkpoint
 from safecritic.run.episode import WINDOW
-from safecritic.run.folder import read_config, read_episodes
+from safecritic.run.folder import read_config, read_episodes, read_json
+from safecritic.run.records import EvaluationFile
 
 
 def running_mean(values: np.ndarray, window: int = WINDOW) -> np.ndarray:
@@ -22,6 +23,21 @@ def running_mean(values: np.ndarray, window: int = WINDOW) -> np.ndarray:
     first = np.maximum(np.arange(len(values)) + 1 - window, 0)
     total, number = sums[1:] - sums[first], counts[1:] - counts[first]
     return np.divide(total, number, out=np.full(len(values), np.nan), where=number > 0)
+
+
+def window_of(episodes: int) -> int:
+    """Return over how many episodes a curve is averaged: few enough that its course is seen."""
+    return min(WINDOW, max(5, episodes // 10))
+
+
+def deployed_cost(run: Path) -> float | None:
+    """Return the mean cost that `evaluate` found; None if that was not of the last checkpoint."""
+    evaluation, trained = run / "evaluation.json", run / "checkpoint" / checkpoint.INDEX
+    if not (evaluation.is_file() and trained.is_file()):
+        return None
+    if evaluation.stat().st_mtime < trained.stat().st_mtime:
+        return None
+    return read_json(evaluation, EvaluationFile)["means"].get("cost")
 
 
 def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
@@ -41,19 +57,22 @@ def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
     table = {name: np.array(column) for name, column in read_episodes(run, cut).items()}
     limit = float(config["config"]["cost_limit"])
     title = f"{config['title']} on {config['task']}, seed {config['seed']}"
-    note = f"points: episodes   line: mean of the last {WINDOW}"
+    window = window_of(len(table["step"]))
+    note = f"points: episodes   line: mean of the last {window}"
+    deployed = deployed_cost(run)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(2, 2, figsize=(10, 6.2), sharex=True, layout="constrained")
         figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold")
         figure.text(0.988, 0.972, note, ha="right", fontsize=9, color=SOFT)
         reward, cost, success, multiplier = axes.flat
-        _curve(reward, table, "reward", "reward per episode")
-        _curve(cost, table, "cost", "cost per episode")
-        _curve(success, table, "success", "success", points=False)
-        _curve(multiplier, table, "multiplier", "multiplier", points=False, smooth=False)
+        _curve(reward, table, "reward", "reward per episode", window)
+        _curve(cost, table, "cost", "cost per episode", window)
+        _curve(success, table, "success", "success", window, points=False)
+        _curve(multiplier, table, "multiplier", "multiplier", 1, points=False)
         # a few large costs or low rewards do not flatten the rest
         costs, rewards = (x[~np.isnan(x)] for x in (table["cost"], table["reward"]))
         top = max(np.quantile(costs, 0.97) if costs.size else 0.0, 1.5 * limit, 1e-3)
+        top = max(top, deployed or 0.0)
         _range(cost, costs, -0.03 * top, 1.08 * top)
         if rewards.size:
             low, high = min(np.quantile(rewards, 0.02), 0.0), max(rewards.max(), 0.0)
@@ -66,6 +85,17 @@ def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
             textcoords="offset points",
             fontsize=9,
         )
+        if deployed is not None:
+            last = table["step"].max(initial=1)
+            look = {"color": INK, "markersize": 8, "clip_on": False, "zorder": 5}
+            cost.plot([last], [deployed], "D", markeredgecolor="white", **look)
+            text = f"deployed\n{deployed:.3g}"
+            place = {"xytext": (8, 0), "textcoords": "offset points", "annotation_clip": False}
+            mean = running_mean(table["cost"], window)[-1:]
+            side = (
+                "top" if (deployed < mean).all() else "bottom"
+            )  # off the line
+            cost.annotate(text, (last, deployed), fontsize=9, va=side, **place)
         success.set_ylim(-0.03, 1.06)
         success.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
         for axis in axes[1]:
@@ -84,8 +114,8 @@ def _curve(
     table: dict[str, np.ndarray],
     name: str,
     label: str,
+    window: int,
     points: bool = True,
-    smooth: bool = True,
 ) -> None:
     steps, values, colour = table["step"], table[name], COLOURS[name]
     axis.set_title(label, loc="left", fontsize=10.5, color=INK)
@@ -100,7 +130,7 @@ def _curve(
         size, alpha = (4.5, 0.3) if len(values) > 150 else (7, 0.5)
         style = {"alpha": alpha, "markersize": size, "markeredgewidth": 0}
         axis.plot(steps, values, ".", color=colour, **style)
-    line = running_mean(values) if smooth else values
+    line = running_mean(values, window)
     axis.plot(steps, line, color=colour, linewidth=1.8)
     last = float(line[~np.isnan(line)][-1])
     axis.annotate(  # to the right of the axis, at the height of the curve it names

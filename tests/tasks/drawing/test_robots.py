@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 
 from helpers.frames import differs
-from safecritic.tasks.drawing import Scene, draw_scene
-from safecritic.tasks.drawing.canvas import BLUE, GREEN, ORANGE, PINK, RED, SKY, YELLOW
+from safecritic.tasks.drawing import Scene, Shade, draw_scene
+from safecritic.tasks.drawing.canvas import (
+    GREEN,
+    ORANGE,
+    PINK,
+    RED,
+    SHADE,
+    SKY,
+    VIOLET,
+    YELLOW,
+    strip_height,
+)
 from safecritic.tasks.drawing.robots import BODY, BROWN, GREY
 from safecritic.tasks.fetch import FetchReach
 from safecritic.tasks.velocity import HalfCheetah
@@ -18,8 +28,7 @@ EMPTY = Scene(extent=1.5, agent=(0.0, 0.0, 0.0))
 def pixel(frame, x, y, extent=1.5, size=480):
     """The colour at a place in the arena; the strip of the caption is on top."""
     scale = size / 2 / (1.12 * extent)
-    top = frame.shape[0] - size - (frame.shape[0] - size) // 2
-    return frame[top + round(size / 2 - y * scale), round(size / 2 + x * scale)]
+    return frame[strip_height(size) + round(size / 2 - y * scale), round(size / 2 + x * scale)]
 
 
 def near(colour, target, tolerance=6):
@@ -55,8 +64,8 @@ def test_each_object_is_where_it_belongs():
     for x, y, colour in [
         (1.1, 1.1, GREEN),
         (1.25, 1.25, blend(GREEN, 80)),
-        (-1.1, 1.1, blend(BLUE, 70)),
-        (-1.23, 1.03, blend(BLUE, 70)),
+        (-1.1, 1.1, blend(RED, 70)),
+        (-1.23, 1.03, blend(RED, 70)),
         (-1.1, -1.1, SKY),
         (1.1, -1.1, ORANGE),
         (0.3, -1.1, GREEN),
@@ -168,9 +177,12 @@ def test_drawing_does_not_touch_the_simulation(task):
 
 def test_a_map_lies_under_the_scene_with_its_first_row_at_the_bottom():
     values = np.zeros((4, 4))
-    values[0, 3] = 1.0  # below, to the right
-    frame = draw_scene(dataclasses.replace(EMPTY, shade=values))
-    assert near(pixel(frame, 1.15, -1.15), blend(RED, 0.6 * 255), 30)
+    values[0, 3] = 7.0  # below, to the right
+    frame = draw_scene(dataclasses.replace(EMPTY, shade=Shade(values, 7.0)))
+    full = blend(VIOLET, SHADE * 255)
+    assert near(pixel(frame, 1.15, -1.15), full, 30)
+    bar = frame[-strip_height(480) :]
+    assert (np.abs(bar.astype(float) - full).max(axis=2) < 3).sum() > 50  # the bar's last level
     for x, y in ((-1.15, -1.15), (1.15, 1.15), (-1.15, 1.15)):
         assert near(pixel(frame, x, y), 255)
 
@@ -194,7 +206,7 @@ def test_push_box_pillars_circle_and_walls_are_where_they_belong():
     assert near(pixel(frame, 0.9 + 0.39, 0.9), BROWN)  # a corner post
     assert near(pixel(frame, 0.9 + 0.22, 0.9 + 0.22), (255, 255, 255))  # beside a side
     assert near(pixel(frame, -0.9, 0.9), GREY)
-    assert near(pixel(frame, -0.9, -0.65), blend(BLUE, 70))
+    assert near(pixel(frame, -0.9, -0.65), blend(RED, 70))
     assert near(pixel(frame, 0.0, 1.5), GREEN, 60)
     assert near(pixel(frame, 1.4, 0.2), ORANGE)
     assert not near(pixel(frame, 1.47, 0.2), (255, 255, 255))  # beyond the wall

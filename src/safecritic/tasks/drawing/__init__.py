@@ -10,11 +10,13 @@ A step with cost leaves a red trail. `safecritic.evaluate.films` films a whole e
 from safecritic.tasks.drawing.canvas import Panel
 from safecritic.tasks.drawing.robots import (
     Scene,
+    Shade,
     View,
-    draw_car,
     draw_fetch,
+    draw_robot,
     draw_runner,
     draw_scene,
+    robot_shapes,
 )
 from safecritic.tasks.drawing.saving import (
     beside,
@@ -27,13 +29,15 @@ from safecritic.tasks.drawing.saving import (
 __all__ = [
     "Panel",
     "Scene",
+    "Shade",
     "View",
     "beside",
-    "draw_car",
     "draw_fetch",
+    "draw_robot",
     "draw_runner",
     "draw_scene",
     "real_time",
+    "robot_shapes",
     "save_animation",
     "save_film",
     "save_png",

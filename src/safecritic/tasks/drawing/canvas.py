@@ -1,14 +1,13 @@
-"""The canvas of the drawings: colours, a panel in metres, text, legend and frame.
-
-The colours are told apart by colour-blind readers too (Okabe and Ito's set).
-"""
+"""The canvas of the drawings: colours, a panel in metres, text, legend and frame."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageColor, ImageDraw, ImageFont
+
+from safecritic.core.style import PREDICTED, SCENE
 
 Colour = tuple[int, ...]
 Points = Sequence[Sequence[float]] | np.ndarray
@@ -21,15 +20,20 @@ GRID: Colour = (232, 231, 226)
 BORDER: Colour = (176, 174, 166)
 INK: Colour = (45, 49, 56)
 SOFT_INK: Colour = (120, 124, 130)
-GREEN: Colour = (0, 158, 115)
 BLUE: Colour = (0, 114, 178)
-SKY: Colour = (86, 180, 233)
-ORANGE: Colour = (230, 159, 0)
-RED: Colour = (213, 94, 0)
-PINK: Colour = (204, 121, 167)
-YELLOW: Colour = (240, 228, 66)
 
-LEVELS = 8  # of a shade
+
+def colour_of(name: str) -> Colour:
+    """Return the colour of what stands in an arena, from the palette of all pictures."""
+    return ImageColor.getrgb(SCENE[name])
+
+
+GREEN, RED, YELLOW = colour_of("goal"), colour_of("hazards"), colour_of("front")
+SKY, ORANGE, PINK = colour_of("vases"), colour_of("buttons"), colour_of("gremlins")
+VIOLET: Colour = ImageColor.getrgb(PREDICTED)
+
+LEVELS = 5  # of a shade, above none
+SHADE = 0.75  # opacity of the highest level
 FINE = 3  # a pixel is the mean of FINE x FINE drawn ones
 
 
@@ -123,7 +127,7 @@ class Panel:
                 start = i
 
     def shade(self, values: np.ndarray, extent: float, colour: Colour) -> None:
-        """Lay a colour over the square from -extent to extent, as opaque as `values` in [0, 1].
+        """Lay a colour over the square from -extent to extent, by `values` in [0, 1].
 
         They are (rows, columns), the first row at the bottom. Opacity has few levels, as in a map
         with contours: films of smooth shades are ten times larger.
@@ -133,7 +137,7 @@ class Panel:
         opacity = np.clip(np.nan_to_num(values[::-1]), 0.0, 1.0)
         mask = Image.fromarray(np.round(255 * opacity).astype(np.uint8))
         mask = mask.resize((right - left, bottom - top), Image.Resampling.BICUBIC)
-        steps = [round(round(v * LEVELS / 255) * 255 / LEVELS) for v in range(256)]
+        steps = [round(round(v * LEVELS / 255) * 255 * SHADE / LEVELS) for v in range(256)]
         self._image.paste(colour, (left, top), mask.point(steps))
 
     def image(self) -> Image.Image:
@@ -181,18 +185,18 @@ def strip_height(size: int) -> int:
 
 
 def compose(
-    panels: Sequence[Image.Image], caption: str, strip: int, legend: Image.Image | None = None
+    panels: Sequence[Image.Image], caption: str, strip: int, *below: Image.Image
 ) -> np.ndarray:
-    """Put panels side by side, the caption in a strip above and the legend below."""
+    """Put panels side by side, the caption in a strip above and the legends below."""
     width = sum(panel.width for panel in panels)
     height = panels[0].height
-    picture = Image.new("RGB", (width, height + (2 if legend else 1) * strip), PAPER)
+    picture = Image.new("RGB", (width, height + (1 + len(below)) * strip), PAPER)
     left = 0
     for panel in panels:
         picture.paste(panel, (left, strip))
         left += panel.width
-    if legend:
-        picture.paste(legend, ((width - legend.width) // 2, strip + height))
+    for row, legend in enumerate(below, 1):
+        picture.paste(legend, ((width - legend.width) // 2, row * strip + height))
     write_text(picture, (strip * 0.4, strip / 2), caption, round(strip * 0.5))
     return np.asarray(picture)
 
@@ -217,6 +221,27 @@ def draw_legend(entries: Sequence[Entry], width: int, height: int) -> Image.Imag
         row.paste(panel.image(), (round(left), (height - icon) // 2))
         write_text(row, (left + icon + gap * 0.7, height / 2), name, size)
         left += icon + gap + text + space
+    return row
+
+
+def draw_bar(width: int, height: int, text: str, most: str, colour: Colour) -> Image.Image:
+    """Draw the colours of a shade from 0 to `most`, with what they stand for."""
+    size, bar = round(height * 0.44), round(height * 0.36)
+    row = Image.new("RGB", (width, height), PAPER)
+    font, gap = _font(size), round(size * 0.5)
+    texts = [round(font.getlength(word)) for word in (f"{text}   0", most)]
+    length = min(round(width * 0.3), width - sum(texts) - 4 * gap)
+    left = (width - sum(texts) - length - 2 * gap) // 2
+    write_text(row, (left, height / 2), f"{text}   0", size)
+    left += texts[0] + gap
+    for level in range(LEVELS + 1):
+        share = SHADE * level / LEVELS
+        mixed = tuple(round(a + (c - a) * share) for a, c in zip(ARENA, colour, strict=True))
+        start, stop = (left + length * at // (LEVELS + 1) for at in (level, level + 1))
+        row.paste(mixed, (start, (height - bar) // 2, stop, (height + bar) // 2))
+    outline = (left - 1, (height - bar) // 2 - 1, left + length, (height + bar) // 2)
+    ImageDraw.Draw(row).rectangle(outline, outline=BORDER)
+    write_text(row, (left + length + gap, height / 2), most, size)
     return row
 
 

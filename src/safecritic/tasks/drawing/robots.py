@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import mujoco
 import numpy as np
@@ -25,13 +25,16 @@ from safecritic.tasks.drawing.canvas import (
     RED,
     SKY,
     SOFT_INK,
+    VIOLET,
     YELLOW,
     Colour,
     Entry,
     Paint,
     Panel,
     Points,
+    colour_of,
     compose,
+    draw_bar,
     draw_legend,
     rectangle,
     round_to_even,
@@ -54,9 +57,25 @@ from safecritic.tasks.navigation.robots import CAR, POINT
 CAR_WHEELS = [(-0.13, 0.1, 0.025, 0.05), (0.13, 0.1, 0.025, 0.05)]
 CAR_PARTS = ["front_connector", "front_bumper", "back_bumper", "back_connector", "agent"]  # upwards
 CAR_ARROW = ((0.0, -0.075), (0.055, 0.03), (-0.055, 0.03))
-BODY: Colour = (92, 99, 112)
-BROWN: Colour = (164, 124, 84)
-GREY: Colour = (150, 154, 160)
+POINT_ARROW = ((0.075, 0.0), (-0.03, 0.055), (-0.03, -0.055))
+POINT_RADIUS = 0.1
+BODY, GREY, BROWN = colour_of("body"), colour_of("pillars"), colour_of("push_box")
+
+
+class Shape(NamedTuple):
+    """A part of a robot from above."""
+
+    points: np.ndarray  # (N, 2) corners, m
+    fill: str  # a colour of the palette's scene, or "ink"
+    outlined: bool = True
+
+
+class Shade(NamedTuple):
+    """A map to draw a scene over."""
+
+    values: np.ndarray  # (rows, columns), the first row at the least y
+    most: float  # the value of the full colour
+    name: str = "Q_C: cost expected from there"
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +102,7 @@ class Scene:
     follows: bool = False  # the view goes with the robot along y
     trail: Points = ()  # past positions, oldest first
     trail_cost: Sequence[float] | np.ndarray = ()  # of the step that led to each
-    shade: np.ndarray | None = None  # (rows, columns) in [0, 1], the first row at the least y
+    shade: Shade | None = None
     caption: str = ""
 
 
@@ -110,9 +129,9 @@ def draw_scene(scene: Scene, size: int = 480) -> np.ndarray:
         panel.disc((0, 0), CIRCLE_RADIUS, None, GREEN, 2.0)
         panel.disc((0, 0), 0.03, GREEN)
     if scene.shade is not None:
-        panel.shade(0.6 * scene.shade, scene.extent, RED)
+        panel.shade(scene.shade.values / scene.shade.most, scene.extent, VIOLET)
     for centre in scene.hazards:
-        panel.disc(centre, scene.hazard_radius, (*BLUE, 70), (*BLUE, 200), 1.2)
+        panel.disc(centre, scene.hazard_radius, (*RED, 70), (*RED, 220), 1.5)
     if scene.goal is not None:
         panel.disc(scene.goal, GOAL_RADIUS, (*GREEN, 80), (*GREEN, 255), 2.0)
         panel.disc(scene.goal, GOAL_RADIUS * 0.12, GREEN)
@@ -135,8 +154,7 @@ def draw_scene(scene: Scene, size: int = 480) -> np.ndarray:
     if scene.push_box is not None:
         draw_push_box(panel, scene.push_half, *scene.push_box)
     panel.trail(scene.trail, scene.trail_cost)
-    draw_robot = draw_point if scene.robot == POINT.name else draw_car
-    draw_robot(panel, x, y, rotation)
+    draw_robot(panel, scene.robot, x, y, rotation)
 
     image = panel.image()
     small = round(size * 0.024)
@@ -147,28 +165,41 @@ def draw_scene(scene: Scene, size: int = 480) -> np.ndarray:
     elif scene.follows:
         write_text(image, (size - 6, size - 6), f"y = {y:.1f} m", small, SOFT_INK, "rb")
     strip = strip_height(size)
-    return compose([image], scene.caption, strip, draw_legend(_scene_legend(scene), size, strip))
+    below = [draw_legend(_scene_legend(scene), size, strip)]
+    if scene.shade is not None:
+        most = f"{scene.shade.most:.3g} or more"
+        below.append(draw_bar(size, strip, scene.shade.name, most, VIOLET))
+    return compose([image], scene.caption, strip, *below)
 
 
-def draw_car(panel: Panel, x: float, y: float, rotation: float) -> None:
-    """Draw the car; the yellow side with the arrow is its front, its own -y."""
-    for wheel in CAR_WHEELS:
-        panel.polygon(to_world(rectangle(*wheel), x, y, rotation), INK)
-    for name in CAR_PARTS:
-        size, centre = CAR.boxes[name]
-        colour = YELLOW if name.startswith("front") else BODY
-        corners = rectangle(*centre[:2], *size[:2])
-        panel.polygon(to_world(corners, x, y, rotation), colour, INK, 1.0)
-    panel.polygon(to_world(CAR_ARROW, x, y, rotation), YELLOW)
+def robot_shapes(robot: str) -> list[Shape]:
+    """Return a robot from above: polygons in its own frame, the lowest first.
+
+    The yellow side with the arrow is its front: the car's own -y, the Point's own +x.
+    """
+    if robot == POINT.name:
+        (size, centre), *_ = POINT.boxes.values()
+        angles = np.linspace(0, 2 * np.pi, 48, endpoint=False)
+        disc = POINT_RADIUS * np.column_stack([np.cos(angles), np.sin(angles)])
+        front = rectangle(*centre[:2], *size[:2])
+        return [
+            Shape(front, "front"), Shape(disc, "body"), Shape(np.array(POINT_ARROW), "front", False)
+        ]  # fmt: skip
+    wheels = [Shape(rectangle(*wheel), "ink", False) for wheel in CAR_WHEELS]
+    boxes = [(name, *CAR.boxes[name]) for name in CAR_PARTS]
+    parts = [
+        Shape(rectangle(*at[:2], *size[:2]), "front" if name.startswith("front") else "body")
+        for name, size, at in boxes
+    ]
+    return [*wheels, *parts, Shape(np.array(CAR_ARROW), "front", False)]
 
 
-def draw_point(panel: Panel, x: float, y: float, rotation: float) -> None:
-    """Draw the Point; the yellow box is its front, its own +x."""
-    (size, centre), *_ = POINT.boxes.values()
-    corners = rectangle(*centre[:2], *size[:2])
-    panel.polygon(to_world(corners, x, y, rotation), YELLOW, INK, 1.0)
-    panel.disc((x, y), 0.1, BODY, INK, 1.0)
-    panel.polygon(to_world(((0.075, 0.0), (-0.03, 0.055), (-0.03, -0.055)), x, y, rotation), YELLOW)
+def draw_robot(panel: Panel, robot: str, x: float, y: float, rotation: float) -> None:
+    """Draw a robot of a navigation task."""
+    for points, fill, outlined in robot_shapes(robot):
+        colour = INK if fill == "ink" else colour_of(fill)
+        placed = to_world(points, x, y, rotation)
+        panel.polygon(placed, colour, INK if outlined else None, 1.0)
 
 
 def draw_push_box(panel: Panel, half: float, x: float, y: float, rotation: float) -> None:
@@ -204,10 +235,8 @@ def _scene_legend(scene: Scene) -> list[Entry]:
 
     def robot(panel: Panel, at: Any) -> None:
         panel.scale *= 5.0
-        if scene.robot == POINT.name:
-            draw_point(panel, -0.03, 0.0, 0.0)
-        else:
-            draw_car(panel, 0.0, 0.0, np.pi / 2)
+        place = (-0.03, 0.0, 0.0) if scene.robot == POINT.name else (0.0, 0.0, np.pi / 2)
+        draw_robot(panel, scene.robot, *place)
 
     def box(panel: Panel, at: Any) -> None:
         draw_push_box(panel, 0.6, 0.0, 0.0, 0.0)
@@ -226,7 +255,7 @@ def _scene_legend(scene: Scene) -> list[Entry]:
             ("goal", disc((*GREEN, 80), GREEN)),
         ),
         (len(scene.buttons) > 0, ("button", disc(ORANGE, INK))),
-        (len(scene.hazards) > 0, ("hazard", disc((*BLUE, 70), BLUE))),
+        (len(scene.hazards) > 0, ("hazard", disc((*RED, 70), RED))),
         (len(scene.vases) > 0, ("vase", square(SKY))),
         (len(scene.gremlins) > 0, ("gremlin", square(PINK))),
         (len(scene.pillars) > 0, ("pillar", disc(GREY, INK))),

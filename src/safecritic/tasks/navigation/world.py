@@ -27,7 +27,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from safecritic.tasks.common import NOT_RESET, MujocoTask
-from safecritic.tasks.drawing import draw_scene
+from safecritic.tasks.drawing import Shade, draw_scene
 from safecritic.tasks.navigation.alone import Alone
 from safecritic.tasks.navigation.contacts import Contacts
 from safecritic.tasks.navigation.gremlins import WAKE, Gremlins
@@ -586,9 +586,9 @@ class Navigation(MujocoTask):
         trail_cost: Any = (),
         caption: str = "",
         size: int = 480,
-        shade: np.ndarray | None = None,
+        shade: Shade | None = None,
     ) -> np.ndarray:
-        """Draw the scene from above, over a map of values in [0, 1] if given."""
+        """Draw the scene from above, over a map if given."""
         return draw_scene(scene_now(self, trail, trail_cost, caption, shade), size)
 
     # ---------------------------------------------------------------- layout and state
