@@ -69,7 +69,7 @@ print(describe(env))
 # unavoidable: here 0, for a cart that crawls through the curve.
 
 # %%
-unconstrained = safecritic.DDPG(env, seed=0).learn(total_timesteps=STEPS // 4)
+unconstrained = safecritic.DDPG(env, seed=0).learn(total_timesteps=STEPS // 2)
 print(unconstrained.evaluate(episodes=5))
 
 # %%

@@ -27,7 +27,15 @@ TYPES = {"F32": "<f4"}  # little-endian
 
 
 class PolicyFileError(ValueError):
-    """A file that is no policy file, is damaged, or was written by another version."""
+    """A file that is no policy file, is damaged, or was written by another version.
+
+    Examples:
+        >>> try:
+        ...     load("README.md")
+        ... except (PolicyFileError, OSError) as error:
+        ...     print("not a policy")
+        not a policy
+    """
 
 
 class Contents(NamedTuple):
@@ -40,7 +48,12 @@ class Contents(NamedTuple):
 
 
 def read(path: str | Path) -> Contents:
-    """Read a policy file; raise PolicyFileError unless every byte is the one that was written."""
+    """Read a policy file; raise PolicyFileError unless every byte is the one that was written.
+
+    Examples:
+        >>> read("policy.safecritic").contract["task"]
+        'CarGoal1'
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(info.file_size for info in archive.infolist()) > LARGEST:

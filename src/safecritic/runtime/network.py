@@ -14,7 +14,13 @@ Array = np.ndarray
 
 
 class Decision(NamedTuple):
-    """What was decided for one observation (A,) or for N of them (N, A)."""
+    """What was decided for one observation (A,) or for N of them (N, A).
+
+    Examples:
+        >>> action = policy(observation)
+        >>> decision = policy.last
+        >>> screened = decision.q_cost != decision.q_proposed
+    """
 
     action: Array  # in the environment's own unit, shape and type
     unit_action: Array  # the same in [-1, 1]^A, flat
