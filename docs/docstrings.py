@@ -1,4 +1,4 @@
-"""For the site: the docstrings of the agent classes, which Python makes when it is asked for them."""
+"""For the site: the docstrings of the agent classes, which are made when they are asked for."""
 
 import griffe
 
@@ -13,4 +13,5 @@ class AgentDocstrings(griffe.Extension):
         from safecritic import agent_classes
 
         text = getattr(agent_classes, cls.name).__doc__
-        cls.docstring = griffe.Docstring(text, parent=cls, parser="google")
+        quiet = {"warnings": False}  # the keywords are in a TypedDict, where griffe misses them
+        cls.docstring = griffe.Docstring(text, parent=cls, parser="google", parser_options=quiet)
