@@ -10,7 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SHORT = {"STEPS": 2_200, "EPISODES": 3}  # in place of what each says
+SHORT = {"STEPS": 1_200, "EPISODES": 3}  # in place of what each says
 
 
 @pytest.fixture
