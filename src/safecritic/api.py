@@ -33,6 +33,7 @@ from safecritic.core.settings import flatten
 from safecritic.deploy import export
 from safecritic.evaluate.critic_quality import episode_critic_quality
 from safecritic.evaluate.episodes import Evaluation, evaluate
+from safecritic.evaluate.verdict import of_costs
 from safecritic.run import checkpoint, records
 from safecritic.run import folder as folders
 from safecritic.run.callbacks import Progress, as_callback
@@ -73,11 +74,13 @@ class Agent:
         paper_defaults: bool = False,
         **settings: Any,
     ):
+        answer_foreign(settings)
         if seed < 0:
             raise ValueError(f"seed must be >= 0, got {seed} (--seed)")
         of_the_task = methods.OF_THE_TASK  # where they are None
         settings = {k: x for k, x in settings.items() if x is not None or k not in of_the_task}
-        given = {name: settings.pop(name, None) for name in adapter.DECLARATIONS}
+        names = (*adapter.DECLARATIONS, "cost")
+        given = {name: settings.pop(name, None) for name in names}
         declared = {name: x for name, x in given.items() if x is not None and x is not False}
         adapted, task = make_env(env, **declared)
         config = methods.make_config(self.method, method_defaults(task), paper_defaults, **settings)
@@ -153,6 +156,11 @@ class Agent:
         columns = {name: np.array([row[name] for row in self.recent_episodes]) for name in names}
         return finite_or_none({name: over_known(np.mean, x) for name, x in columns.items()})
 
+    @property
+    def logger(self) -> Any:
+        """Collects what callbacks record, for TensorBoard and other callbacks."""
+        return self.training.logger
+
     # ------------------------------------------------------------ learning
 
     def learn(
@@ -194,6 +202,18 @@ class Agent:
         if reason == "interrupted":
             raise InterruptedRun
         return self
+
+    def get_env(self) -> Any:
+        """Return the environment it learns from, adapted; None if it has none."""
+        return self.env
+
+    def set_env(self, env: str | gymnasium.Env) -> None:
+        """Learn on in this environment, from a reset; its sizes must be those of the last one."""
+        adapted, described = like(self.environment, env, self.config.action_repeat, "the agent")
+        self.training.set_env(adapted, described["id"], described["declared"])
+        self.env, self.environment = adapted, described
+        if described["task"] != self._recorded["task"]:
+            self._recorded = described
 
     def _finish(self, folder: Path) -> None:
         """Write what comes after the last checkpoint: the summary and the curves."""
@@ -269,11 +289,15 @@ class Agent:
             "cost_limit": self.config.cost_limit,
             **self._recent_means(*names),
             "multiplier": finite_or_none(rows[-1]["multiplier"]) if rows else None,
+            "verdict": None,
             "warnings": list(self.training.watch.messages.values()),
         }
+        if not self.environment["declared"].get("no_cost"):
+            verdict = of_costs([row["cost"] for row in rows], self.config.cost_limit)
+            summary["verdict"] = verdict._asdict()
         if self.run_folder is not None:
             table = folders.read_table(self.run_folder / "updates.csv")
-            for name in ("critic/auc", "critic/ratio"):
+            for name in ("critic/q_mean", "critic/auc", "critic/ratio"):
                 known = [value for value in table[name] if not math.isnan(value)]
                 summary[name] = known[-1] if known else None
         return summary
@@ -407,6 +431,8 @@ class Agent:
             evaluation = evaluate(used, policy, self.values, self.config, episodes, seed)
         if policy.contract["network"]["screen"] is not None:
             evaluation.screen = screen
+        if self.environment["declared"].get("no_cost"):
+            evaluation.cost_limit = None
         for note in notes:
             warnings.warn(note, RunWarning, stacklevel=2)
         return evaluation
@@ -500,16 +526,8 @@ class Agent:
         config = settings_from(path, method, content["config"], content["paper_defaults"])
         adapted, described, known = None, environment, environment["id"]
         if env is not None or (known is not None and (trust_env or is_ours(known))):
-            adapted, task = make_again(environment, env, config.action_repeat)
-            described = describe(known if env is None else env, task, adapted, config.action_repeat)
-            for size in ("obs_dim", "action_dim"):
-                expected, given = environment["spec"][size], described["spec"][size]
-                if given != expected:
-                    raise ValueError(
-                        f"{path} was trained on {environment['task']} with {size} {expected}, "
-                        f"{task} has {given}: pass an environment like that one"
-                    )
-            described |= {"spec": environment["spec"]}
+            made_from = known if env is None else env
+            adapted, described = like(environment, made_from, config.action_repeat, str(path))
         agent = kind.__new__(kind)
         try:
             agent._build(adapted, described, config, content["seed"], fresh=False)
@@ -558,6 +576,63 @@ class Agent:
                 "trust_env=True (--trust-env)"
             )
         raise ValueError(f"{what} needs the environment this agent was trained on, {advice}")
+
+
+def load(
+    path: str | Path,
+    env: str | gymnasium.Env | None = None,
+    *,
+    trust_env: bool = False,
+    state: str = "checkpoint",
+) -> Agent:
+    """Return the agent of a run folder or of `save`, whatever its method; see `Agent.load`.
+
+    >>> agent = safecritic.load("runs/usc-CarGoal1-seed0")
+    """
+    return Agent.load(path, env, trust_env=trust_env, state=state)
+
+
+# what other libraries call what is here
+ANSWERS = {
+    "learning_rate": "actor_lr and critic_lr, one for each network (and safety.lr)",
+    "tensorboard_log": "learn(..., out=FOLDER), a run folder with TensorBoard's events",
+    "policy_kwargs": "hidden=(64, 64), the widths of every network",
+    "net_arch": "hidden=(64, 64), the widths of every network",
+    "policy": "nothing: a method has its own networks, of the widths hidden=(64, 64)",
+    "train_freq": "action_repeat: one update for each decision",
+    "gradient_steps": "action_repeat: one update for each decision",
+    "action_noise": "noise_sigma, the size of the exploration noise",
+}
+
+
+def answer_foreign(settings: dict[str, Any]) -> None:
+    """Take out Stable-Baselines3's `verbose` and `device`; refuse its other names with ours."""
+    settings.pop("verbose", None)  # learn(progress_bar=True) says what it does
+    device = settings.pop("device", "auto")
+    if device not in ("auto", jax.default_backend()):
+        raise ValueError(
+            f"device must be 'auto' or {jax.default_backend()!r}, on which JAX runs here, got "
+            f"{device!r}: choose before Python starts, JAX_PLATFORMS={device}"
+        )
+    for name, ours in ANSWERS.items():
+        if name in settings:
+            raise ValueError(f"{name} is called otherwise here: {ours}")
+
+
+def like(
+    environment: dict[str, Any], env: Any, action_repeat: int, whose: str
+) -> tuple[Any, dict[str, Any]]:
+    """Return an environment with the sizes of the described one, and its own description."""
+    adapted, task = make_again(environment, env, action_repeat)
+    described = describe(env, task, adapted, action_repeat)
+    for size in ("obs_dim", "action_dim"):
+        expected, given = environment["spec"][size], described["spec"][size]
+        if given != expected:
+            raise ValueError(
+                f"{whose} was trained on {environment['task']} with {size} {expected}, "
+                f"{task} has {given}: pass an environment like that one"
+            )
+    return adapted, described | {"spec": environment["spec"]}
 
 
 def require_same_settings(path: Path, then: dict[str, Any] | None, now: dict[str, Any]) -> None:
@@ -641,7 +716,8 @@ def describe(
     )
     return {
         "task": task,
-        "id": env if isinstance(env, str) else None,
+        # a file holds no function, so its id alone does not make it again
+        "id": env if isinstance(env, str) and "cost" not in declared else None,
         "declared": declared,
         "spec": spec._asdict(),
         "action_low": box.low.tolist(),

@@ -14,6 +14,7 @@ COMMANDS = {  # each a function of `commands`
     "show": "Film episodes of a trained policy and plot its learning curves.",
     "certify": "Bound what the next episode of a trained policy costs, from fresh episodes.",
     "export": "Write the policy, its screen and its contract to one file that a robot can run.",
+    "limits": "Find which cost limits bind in a task or an environment of your own.",
     "study": "Run methods x tasks x seeds from a TOML file; run again to resume.",
     "pack": "Write the results of a study to one small file that a report can read.",
     "report": "Build a page of tables and figures of a study, finished or not.",
@@ -36,6 +37,7 @@ examples:
   safecritic show runs/usc-CarGoal1-seed0
   safecritic certify runs/usc-CarGoal1-seed0 --episodes 99
   safecritic export runs/usc-CarGoal1-seed0 --out policy.safecritic
+  safecritic limits my_module:MyEnv-v0
   safecritic study quick.toml
   safecritic report studies/quick
   safecritic pack studies/quick --out quick.parquet
@@ -53,6 +55,15 @@ exit codes:
 
 `safecritic COMMAND --help` lists the options of a command,
 `safecritic train METHOD --help` the settings of a method."""
+
+
+def names_own_module(command: str, arguments: list[str]) -> bool:
+    """Return whether a command asks for an environment of the user's own, as `module:Env-v0`.
+
+    Only then is the current folder searched for modules: it may be a stranger's.
+    """
+    trusted = "--trust-env" in arguments or "--trust_env" in arguments
+    return command == "study" or trusted or any(":" in word for word in arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,6 +86,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise UsageError(f"unknown command {name!r}: {suggest(name, list(COMMANDS))}")
         from safecritic.cli import commands
 
+        if names_own_module(name, rest):
+            sys.path.append(os.getcwd())  # last, so that it hides no installed module
         with plain_warnings():
             return getattr(commands, name)(rest)
     except KeyboardInterrupt:

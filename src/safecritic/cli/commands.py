@@ -302,6 +302,24 @@ class _Film:
         )
 
 
+def limits(arguments: list[str]) -> int:
+    chosen = options.parse(options.Limits, "limits", arguments)
+    printing.status("loading JAX and the task")
+    from safecritic.api import check_steps
+    from safecritic.core.files import make_folder
+    from safecritic.study.limits import limits
+
+    check_steps(chosen.steps, chosen.steps, 1)
+    about = {"steps": chosen.steps, "episodes": chosen.episodes, "seed": chosen.seed}
+    declared = chosen.environment.declared
+    found = limits(chosen.task, say=print, progress_bar=True, **about, **declared)
+    printing.print_limits(found)
+    folder = make_folder(chosen.out or Path("limits") / found.task.replace("/", "-"))
+    found.save(folder / "limits.json")
+    print(f"written to {found.draw(folder / 'limits.png')} and {folder / 'limits.json'}")
+    return 0
+
+
 def study(arguments: list[str]) -> int:
     chosen = options.parse(options.Study, "study", arguments)
     from safecritic.core.files import printable

@@ -80,6 +80,8 @@ class Run:
 @dataclass
 class Environment:
     cost_key: Text = None  # key of the cost in info; without it `cost`
+    # zero: a step without the key in info costs nothing; without it such a step is an error
+    missing_cost: Annotated[Literal["zero"] | None, optional("zero")] = None
     no_cost: Flag = False  # the environment has no cost; only for ddpg
     success_key: Text = None  # key of success in info; a step without the key is no success
     # proximity inputs: observations in [0, 1], 1 for near, such as lidars, by places or names, as
@@ -184,6 +186,16 @@ class Show(OfRun):
     size: int = 480  # width of the picture of one run, in pixels
     beside: Annotated[tuple[Path, ...], BESIDE] = ()
     map: Flag = False  # on a car task, draw over the map of Q_C: the cost that is expected there
+
+
+@dataclass
+class Limits:
+    task: Annotated[str, Positional, TASK]
+    environment: Annotated[Environment, OmitArgPrefixes]
+    steps: int = 20_000  # environment steps of each of the two trainings
+    episodes: int = 20  # of each of the four policies
+    seed: int = 0  # seed of both trainings
+    out: Annotated[Path | None, default("limits/TASK")] = None  # folder of the picture
 
 
 @dataclass

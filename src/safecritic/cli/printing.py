@@ -13,6 +13,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
+
+from safecritic.evaluate import verdict
 
 # Cells
 
@@ -71,6 +74,22 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
     Console().print(table)
 
 
+VERDICT_STYLES = {
+    verdict.KEPT: "bold green",
+    verdict.USEFUL: "bold green",
+    verdict.BROKEN: "bold red",
+    verdict.USELESS: "bold red",
+    verdict.OPEN: "bold yellow",
+}
+
+
+def print_verdict(about: str, found: verdict.Verdict | None) -> None:
+    """Print a verdict: its word in colour, and the number that decides it."""
+    if found is not None:
+        text = Text(f"{about}: ").append(found.word, VERDICT_STYLES[found.word])
+        Console().print(text.append(f"  {found.reason}"), soft_wrap=True)
+
+
 def print_summary(summary: dict[str, Any], out: Path, flags: str = "") -> None:
     """Print the means of a run's last episodes and the commands to use it with."""
     multiplier, each_costs_1 = summary["multiplier"], summary["contacts"] == summary["cost"]
@@ -87,6 +106,12 @@ def print_summary(summary: dict[str, Any], out: Path, flags: str = "") -> None:
     ]
     title = f"last {summary['window']} of {summary['episodes']} training episodes"
     print_table(("", "mean"), [row for row in rows if row[1] != "-"], title)
+    if summary["verdict"] is not None:
+        found = verdict.Verdict(**summary["verdict"])
+        print_verdict(f"limit {summary['cost_limit']:g} in training, with exploration", found)
+    if summary.get("critic/q_mean") is not None:
+        found = verdict.of_critic(summary["critic/auc"], summary["critic/ratio"])
+        print_verdict("safety critic in training", found)
     print(f"curves:   {out / 'curves.png'}")
     for name, command in (("evaluate", "evaluate"), ("film", "show")):
         print(f"{name + ':':<10}safecritic {command} {shlex.quote(str(out))}{flags}")
@@ -135,6 +160,22 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
     ]
     if rows:
         print_table(("safety critic on these episodes", ""), rows)
+    limit = f"limit {evaluation.cost_limit:g}" if evaluation.cost_limit is not None else ""
+    print_verdict(limit, evaluation.verdict)
+    print_verdict("safety critic", evaluation.critic_verdict)
+
+
+def print_limits(found: Any) -> None:
+    """Print what policies cost, and which limits bind."""
+    rows = []
+    for policy in found.policies.values():
+        cost = policy.cost
+        interval = f"{number(max(cost.low, 0.0))} to {number(cost.high)}"
+        means = (number(cost.value), interval, number(policy.reward), percent(policy.success))
+        rows.append((policy.name, policy.about, *means))
+    header = ("policy", "what it is", "cost", "95% interval", "reward", "success")
+    print_table(header, rows, f"{found.task}: means over episodes")
+    print(found.words)
 
 
 def print_export(contract: dict[str, Any], difference: float) -> None:
@@ -189,6 +230,12 @@ def print_study(out: Path) -> None:
         title = f"{task}, mean ± standard error over n seeds (success in %):\n"
         title += "the last 100 training episodes, then the deployed policy"
         print_table(("method", "n", *tables.OVERVIEW), lines, title)
+    print("\nIs the limit kept, and are the safety critics of use?")
+    for method, case in table.groups:
+        print_verdict(f"{case}  {method}", table.verdict(method, case))
+        found = table.critic_verdict(method, case)
+        if found is not None and found.word == verdict.USELESS:
+            print_verdict(f"{case}  {method}  safety critic", found)
     print(f"interquartile means and intervals: {out / 'summary.csv'}; runs: {out / 'runs.csv'}")
 
 

@@ -127,6 +127,12 @@ class OffPolicyTraining(Loop):
         quality = self.critic_quality(episodes, self.config.gamma)
         return {f"critic/{name}": value for name, value in quality.items()}
 
+    def set_env(self, env: Any, env_id: str | None, declared: dict[str, Any]) -> None:
+        rng = np.random.default_rng(self.seed) if self.stream is None else self.stream.rng
+        self.env, self.stream, self.saved_streams = env, Stream(env, self.seed, rng), None
+        if self.pending is not None:
+            self.pending = cut_off(self.pending)
+
     def streams(self) -> list[State] | None:
         return self.saved_streams if self.stream is None else [self.stream.state()]
 

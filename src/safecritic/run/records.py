@@ -22,6 +22,7 @@ class Declared:
     CLOSED: ClassVar[bool] = True
 
     cost_key: str | None = None
+    missing_cost: Literal["zero"] | None = None
     no_cost: bool | None = None
     success_key: str | None = None
     proximity: list[Count] | None = None
@@ -176,6 +177,15 @@ class Resources:
     """resources.json."""
 
     peak_memory_bytes: Annotated[float, Within(0, 2**63)]
+
+
+@dataclass
+class BestFile:
+    """best.json of an `EvalCallback`."""
+
+    step: Count
+    reward: float
+    cost: NOT_NEGATIVE
 
 
 @dataclass

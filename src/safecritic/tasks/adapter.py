@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import gymnasium.wrappers
 import numpy as np
-from gymnasium.spaces import Box, flatten, flatten_space
+from gymnasium.spaces import Box, Discrete, flatten, flatten_space
 from gymnasium.utils import RecordConstructorArgs
 
 from safecritic.tasks import registry
@@ -32,7 +33,7 @@ Cost = Callable[[Any, np.ndarray, dict[str, Any]], float]
 
 SUCCESS_KEYS = ("success", "is_success", "goal_met")
 # What a user may declare about an environment and a file can hold: keywords of `adapt`
-DECLARATIONS = ("cost_key", "no_cost", "success_key", "proximity")
+DECLARATIONS = ("cost_key", "missing_cost", "no_cost", "success_key", "proximity")
 COST_SOURCES = ("cost_key", "cost", "no_cost")
 
 
@@ -44,8 +45,9 @@ class NoCostError(ValueError):
         super().__init__(
             f"{name} reports no cost: expected a sixth value from step or info[{cost_key!r}], "
             f"info has {self.keys or 'no keys'}; name the right key, adapt(env, cost_key=...) "
-            f"(--cost-key), or compute the cost, {OWN_COST}; if there is none, DDPG can learn "
-            "without, adapt(env, no_cost=True) (--no-cost)"
+            "(--cost-key); if a step without the key costs nothing, say so, adapt(env, "
+            f'missing_cost="zero") (--missing-cost zero); or compute the cost, {OWN_COST}; if '
+            "there is none, DDPG can learn without, adapt(env, no_cost=True) (--no-cost)"
         )
 
 
@@ -53,6 +55,7 @@ def adapt(
     env: gymnasium.Env | str,
     *,
     cost_key: str | None = None,
+    missing_cost: str | None = None,
     cost: Cost | None = None,
     no_cost: bool = False,
     success_key: str | None = None,
@@ -67,6 +70,7 @@ def adapt(
     Args:
         env: an environment, or the id of a registered one.
         cost_key: the key of the cost in `info`; by default `cost`.
+        missing_cost: "zero": a step whose `info` lacks the key costs nothing.
         cost: a function of (observation, action, info) after a step, all three in the
             environment's own form, for an environment that reports no cost or the wrong one.
         no_cost: the environment has no cost: it is 0 at every step. Only DDPG accepts this.
@@ -84,8 +88,10 @@ def adapt(
         >>> info["cost"]
         0.0
     """
+    if missing_cost not in (None, "zero"):
+        raise ValueError(f"missing_cost must be 'zero' or None, got {missing_cost!r}")
     given: dict[str, Any] = {"cost_key": cost_key, "cost": cost, "no_cost": no_cost or None}
-    given |= {"success_key": success_key, "proximity": proximity}
+    given |= {"missing_cost": missing_cost, "success_key": success_key, "proximity": proximity}
     adapted = _adapted(env, {name: x for name, x in given.items() if x is not None})
     if verbose:
         from safecritic.tasks.description import describe  # imports this module
@@ -99,8 +105,10 @@ def _adapted(env: gymnasium.Env | str, given: dict[str, Any]) -> gymnasium.Env:
     sources = [name for name in COST_SOURCES if name in given]
     if len(sources) > 1:
         raise ValueError(f"{sources[0]} contradicts {sources[1]}: give one of the two")
+    if "missing_cost" in given and sources not in ([], ["cost_key"]):
+        raise ValueError(f"missing_cost contradicts {sources[0]}: give one of the two")
     if isinstance(env, str):
-        env = gymnasium.make(env)
+        env = make_by_id(env)
     if not isinstance(env, gymnasium.Env):
         several = isinstance(env, gymnasium.vector.VectorEnv)
         hint = "the methods learn from one environment at a time; pass one of those inside"
@@ -122,14 +130,14 @@ def _adapted(env: gymnasium.Env | str, given: dict[str, Any]) -> gymnasium.Env:
     if "cost" in given:
         check_cost(given["cost"](obs, action, info), name)
     elif "no_cost" not in given:
-        if key not in info:
+        if key not in info and "missing_cost" not in given:
             raise NoCostError(name, key, info)
-        check_cost(info[key], name)
+        check_cost(info.get(key, 0.0), name)
     space: Any = env.action_space
     fits = (
         not (given.keys() - {"cost_key"})
         and key == "cost"
-        and (type(info["cost"]), type(info.get("success"))) == (float, bool)
+        and (type(info.get("cost")), type(info.get("success"))) == (float, bool)
         and env.observation_space == observations
         and len(space.shape) == 1
         and (space.low == -1).all()
@@ -147,13 +155,32 @@ def make_env(env: str | gymnasium.Env, action_repeat: int = 1, **declared: Any) 
     if not isinstance(env, str):
         name = name_of(env)
     elif registry.find(env) is None and (":" in env or env in gymnasium.registry):
-        name, own = env.rpartition(":")[2], gymnasium.make(env)
+        name, own = env.rpartition(":")[2], make_by_id(env)
     else:
         name = registry.get(env).name  # an error if there is none
         own = registry.make(name)
     task = registry.find(name)  # a module may have registered it
     adapted = repeat_action(adapt(own, **declared), action_repeat, made_here=isinstance(env, str))
     return adapted, task.name if task else name
+
+
+def make_by_id(env_id: str) -> gymnasium.Env:
+    """Return `gymnasium.make(env_id)`, also of an environment whose step returns six values."""
+    env = gymnasium.make(env_id)
+    if not isinstance(env, gymnasium.Wrapper) or not isinstance(env.action_space, Box):
+        return env
+    result, _ = _probe(env.unwrapped)
+    if len(result) != 6:
+        return env
+    # Gymnasium's own wrappers unpack five values: the conversion goes beneath them
+    if others := [spec.name for spec in env.spec.additional_wrappers] if env.spec else []:
+        raise UnfitEnvError(
+            f"{env_id} is registered with wrappers ({', '.join(others)}) round a step of six "
+            "values: return five, with the cost in info, or pass the environment itself"
+        )
+    made: gymnasium.Env = gymnasium.wrappers.OrderEnforcing(FiveValues(env.unwrapped))
+    limit = env.spec.max_episode_steps if env.spec else None
+    return made if limit is None else gymnasium.wrappers.TimeLimit(made, limit)
 
 
 def make_again(
@@ -246,8 +273,8 @@ class Adapted(gymnasium.Wrapper, RecordConstructorArgs):
         obs, reward, terminated, truncated, info = self.env.step(own)
         if self._cost is not None:
             value = self._cost(obs, own, info)
-        elif self._cost_key in info:
-            value = info[self._cost_key]
+        elif self._cost_key in info or "missing_cost" in self.given:
+            value = info.get(self._cost_key, 0.0)
         else:
             raise ValueError(missing_cost(name_of(self.env), self._cost_key))
         info = _completed(info, value, self.given.get("success_key"), name_of(self.env))
@@ -331,7 +358,8 @@ def _check_actions(space: gymnasium.Space) -> None:
     if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
         raise UnfitEnvError(
             f"actions must be continuous, a Box of floats, got {space}: the methods here learn no "
-            "discrete actions; use a version of the task with continuous ones"
+            "discrete actions; use a version of the task with continuous ones, or give "
+            f"{_continuous_form(space)} and choose by it in a gymnasium.ActionWrapper"
         )
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise ValueError(
@@ -339,6 +367,14 @@ def _check_actions(space: gymnasium.Space) -> None:
             "them first, gymnasium.wrappers.TransformAction(env, lambda action: action, "
             f"gymnasium.spaces.Box(-1.0, 1.0, {space.shape}))"
         )
+
+
+def _continuous_form(space: gymnasium.Space) -> str:
+    """Return a space of continuous actions from which a wrapper can choose a discrete one."""
+    choices = [space.n] if isinstance(space, Discrete) else getattr(space, "nvec", [])
+    size = int(np.sum(choices)) if len(choices) else "N"
+    how = "the largest number wins" if isinstance(space, Discrete) else "the largest of each wins"
+    return f"a preference for each choice, Box(-1, 1, ({size},)), of which {how},"
 
 
 def _vector_space(space: gymnasium.Space) -> Box:
