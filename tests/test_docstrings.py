@@ -15,7 +15,7 @@ from safecritic.api import Agent
 
 MODULES = {"safecritic": safecritic, "safecritic.tasks": tasks, "safecritic.runtime": runtime}
 TABLES = {"TASKS"}  # not documented by a docstring
-PROPERTIES = {"num_timesteps", "recent_episodes"}  # one line says it all
+PROPERTIES = {"num_timesteps", "recent_episodes", "logger"}  # one line says it all
 
 
 def public() -> Iterator[tuple[str, Any]]:

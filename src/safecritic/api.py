@@ -204,11 +204,19 @@ class Agent:
         return self
 
     def get_env(self) -> Any:
-        """Return the environment it learns from, adapted; None if it has none."""
+        """Return the environment it learns from, adapted; None if it has none.
+
+        Examples:
+            >>> env = agent.get_env()
+        """
         return self.env
 
     def set_env(self, env: str | gymnasium.Env) -> None:
-        """Learn on in this environment, from a reset; its sizes must be those of the last one."""
+        """Learn on in this environment, from a reset; its sizes must be those of the last one.
+
+        Examples:
+            >>> agent.set_env(safecritic.make("CarGoal1"))
+        """
         adapted, described = like(self.environment, env, self.config.action_repeat, "the agent")
         self.training.set_env(adapted, described["id"], described["declared"])
         self.env, self.environment = adapted, described
@@ -587,7 +595,8 @@ def load(
 ) -> Agent:
     """Return the agent of a run folder or of `save`, whatever its method; see `Agent.load`.
 
-    >>> agent = safecritic.load("runs/usc-CarGoal1-seed0")
+    Examples:
+        >>> agent = safecritic.load("runs/usc-CarGoal1-seed0")  # doctest: +SKIP
     """
     return Agent.load(path, env, trust_env=trust_env, state=state)
 
