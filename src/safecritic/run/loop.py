@@ -67,6 +67,9 @@ class Loop:
         self.fault: Fault | None = None  # of the last `run`
         self.logger = Logger()  # of callbacks
 
+    def prepare(self) -> None:
+        """Begin what takes a while before the first learning step."""
+
     def advance(self) -> list[dict[str, float]]:
         """Take one or more environment steps and learn; return the rows of ended episodes."""
         raise NotImplementedError
@@ -156,6 +159,7 @@ class Loop:
         every: Intervals,
         received: list[int],
     ) -> str:
+        self.prepare()
         reason, saved = "finished", -1
         clock, clock_step = time.perf_counter(), self.step
         compiled = False

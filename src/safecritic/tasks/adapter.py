@@ -112,7 +112,10 @@ def _adapted(env: gymnasium.Env | str, given: dict[str, Any]) -> gymnasium.Env:
     if not isinstance(env, gymnasium.Env):
         several = isinstance(env, gymnasium.vector.VectorEnv)
         hint = "the methods learn from one environment at a time; pass one of those inside"
-        hint = hint if several else "pass an environment or the id of a registered one"
+        if not several:
+            hint = "pass an environment or the id of a registered one"
+            if any(kind.__name__ == "VecEnv" for kind in type(env).__mro__):
+                hint = "pass one environment without Stable-Baselines3's VecEnv, as in vec.envs[0]"
         raise UnfitEnvError(f"env must be a gymnasium.Env, got {type(env).__name__}: {hint}")
     if isinstance(env, Adapted):
         return _adapted(env.env, _override(env.given, given)) if given else env
