@@ -27,6 +27,7 @@ SHORTER = {
     "safecritic train --resume": f"--steps {STEPS + 200}",
     "safecritic train": f"--steps {STEPS}",
     "safecritic evaluate": "--episodes 2",
+    "safecritic limits": f"--steps {STEPS} --episodes 2",
     "safecritic certify": "--episodes 19",
     "safecritic show": "--every 20",
 }
