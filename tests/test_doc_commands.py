@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.flags import with_quick
 from helpers.once import made_once
 
 ROOT = Path(__file__).parents[1]
@@ -34,7 +35,7 @@ SHORTER = {
 COMMAND = re.compile(r"safecritic [^&#\n]*[^&#\n ]")
 # lines that are not run: they need what a test does not have
 LEFT_OUT = [r".*--wandb PROJECT.*"]  # an account
-STUDY = 'methods = ["ddpg", "sc"]\ntasks = ["CarGoal1"]\nseeds = [0]\nsteps = 1_100\n'
+STUDY = 'methods = ["ddpg"]\ntasks = ["CarGoal1"]\nseeds = [0]\nsteps = 1_100\ndeployment_episodes = 1\n'
 
 INSTALL = "docs/install.md"
 PAGES = {  # the pages that are read in one session
@@ -120,6 +121,7 @@ def test_a_page_runs_as_printed(
         "PIP_NO_COMPILE": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "SAFECRITIC_CACHE": str(cache),
+        "XLA_FLAGS": with_quick(os.environ),
     }
     text = script(PAGES[name], address)
     session = tmp_path / "session.sh"

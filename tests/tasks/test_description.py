@@ -167,7 +167,7 @@ def test_the_documentation_shows_what_is_printed(
     code = page.partition('```python title="my_robot.py"\n')[2].partition("```")[0]
     (tmp_path / "my_robot.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    described = describe("my_robot:Delivery-v0", proximity="near")
+    described = describe("my_robot:Delivery-v0", proximity="near", seconds=60.0)
     assert f"```\n{described}\n```" in page
 
 
