@@ -35,7 +35,13 @@ SHORTER = {
 COMMAND = re.compile(r"safecritic [^&#\n]*[^&#\n ]")
 # lines that are not run: they need what a test does not have
 LEFT_OUT = [r".*--wandb PROJECT.*"]  # an account
-STUDY = 'methods = ["ddpg"]\ntasks = ["CarGoal1"]\nseeds = [0]\nsteps = 1_100\ndeployment_episodes = 1\n'
+STUDY = """\
+methods = ["ddpg"]
+tasks = ["CarGoal1"]
+seeds = [0]
+steps = 1_100
+deployment_episodes = 1
+"""
 
 INSTALL = "docs/install.md"
 PAGES = {  # the pages that are read in one session
