@@ -430,14 +430,20 @@ PAGES = {  # the tables of each
 }
 
 
-def updated(text: str) -> str:
-    """Return a page with its marked tables written anew."""
-    return MARKED.sub(lambda match: match[1] + TABLES[match[2]]() + match[3], text)
+def updated(page: Path, text: str) -> str:
+    """Return a page with its marked tables written anew, without padding where they are long."""
+
+    def table(match: re.Match[str]) -> str:
+        made = TABLES[match[2]]()
+        made = re.sub(r"(?<!\\) *\| *", "|", made) if page.parent == RESULTS else made
+        return match[1] + made + match[3]
+
+    return MARKED.sub(table, text)
 
 
 if __name__ == "__main__":
     import figures
 
     for page in PAGES:
-        page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(updated(page, page.read_text(encoding="utf-8")), encoding="utf-8")
     figures.write(ROOT / "docs" / "images")

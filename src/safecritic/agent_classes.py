@@ -215,6 +215,10 @@ class _Docstring:
             else:
                 of_the_task = "; None: the task's" if name in OF_THE_TASK else ""
                 add(name, text + of_the_task, key.default)
+        limit = ", cost_limit=1.0" if method.constrained else ""
+        lines += ["", "Examples:"]
+        lines += [f'    >>> agent = safecritic.{method.class_name}("CarGoal1"{limit}, seed=0)']
+        lines += ["    >>> agent.learn(total_timesteps=40_000)  # doctest: +SKIP"]
         return "\n".join(lines)
 
 
@@ -236,7 +240,12 @@ for _kind in (DDPG, PIDLag, CPO, RCPO, SC, CSC, USCNR, USC):
 
 
 def agent_class(name: str) -> type[Agent]:
-    """Return the class of a method, given the method's name; it makes that of a plugin's."""
+    """Return the class of a method, given the method's name; it makes that of a plugin's.
+
+    Examples:
+        >>> agent_class("usc-nr")
+        <class 'safecritic.agent_classes.USCNR'>
+    """
     method = get(name)
     if method.name not in _CLASSES:
 

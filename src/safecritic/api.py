@@ -177,6 +177,9 @@ class Agent:
         A decision (for CPO a rollout) that extends over the end is completed. With `out` a run
         folder is written, with checkpoints, tables and curves. Ctrl-C stops after the current step,
         saves and raises KeyboardInterrupt.
+
+        Examples:
+            >>> agent.learn(total_timesteps=40_000, out="runs/mine")  # doctest: +SKIP
         """
         self._require_env("learn")
         until = self.num_timesteps + total_timesteps
@@ -201,11 +204,19 @@ class Agent:
         return self
 
     def get_env(self) -> Any:
-        """Return the environment it learns from, adapted; None if it has none."""
+        """Return the environment it learns from, adapted; None if it has none.
+
+        Examples:
+            >>> env = agent.get_env()
+        """
         return self.env
 
     def set_env(self, env: str | gymnasium.Env) -> None:
-        """Learn on in this environment, from a reset; its sizes must be those of the last one."""
+        """Learn on in this environment, from a reset; its sizes must be those of the last one.
+
+        Examples:
+            >>> agent.set_env(safecritic.make("CarGoal1"))
+        """
         adapted, described = like(self.environment, env, self.config.action_repeat, "the agent")
         self.training.set_env(adapted, described["id"], described["declared"])
         self.env, self.environment = adapted, described
@@ -274,7 +285,11 @@ class Agent:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return means over the last 100 episodes and the safety critic's last metrics."""
+        """Return means over the last 100 episodes and the safety critic's last metrics.
+
+        Examples:
+            >>> cost = agent.summary()["cost"]
+        """
         rows = self.recent_episodes
         names = ("reward", "cost", "contacts", "success", "length", "screened")
         summary = {
@@ -302,11 +317,14 @@ class Agent:
     def policy(self, screen: bool = True) -> Policy:
         """Return what this agent is when it is deployed, as it is now: what `export` writes.
 
-            policy.reset()
-            action = policy(obs)     # at every control step, in the environment's own form
-            policy.spend(cost)       # what that step cost
-
+        Call it at every control step, in the environment's own form, and tell it what that cost.
         `screen=False` leaves out the screen, and the way out of a place where it is stuck.
+
+        Examples:
+            >>> policy = agent.policy()
+            >>> policy.reset()
+            >>> action = policy(observation)
+            >>> policy.spend(0.0)
         """
         return Policy(export.in_memory(self), clock=None, screen=screen)
 
@@ -324,6 +342,11 @@ class Agent:
         `state.to_arrays` saves it. Without a state every call is the first decision of an episode:
         the whole budget is left, no action is held for `config.action_repeat` steps and nothing
         leads out of a place where the policy is stuck. `deterministic=False` explores.
+
+        Examples:
+            >>> action, state = agent.predict(observation)
+            >>> state.spend(0.0)
+            >>> action, state = agent.predict(observation, state)
         """
         if self._predicted is None or self._predicted[0] != self.num_timesteps:  # it has learned
             # a copy: the next learning step reuses the memory of the current parameters
@@ -384,6 +407,9 @@ class Agent:
 
         `safecritic.runtime.load` runs it with NumPy alone. The arguments are those of
         `safecritic.deploy.export.prepare`; a `certificate` must be for the same parameters.
+
+        Examples:
+            >>> path = agent.export("policy.safecritic", onnx=False)
         """
         made = export.prepare(
             self, tolerance=tolerance, fallback=fallback, period=period, onnx=onnx
@@ -403,6 +429,10 @@ class Agent:
 
         Runs on `env` if given, on a fresh environment if the agent's was made from an id, and
         otherwise on the agent's own; `notes` says if the training episode there had to be dropped.
+
+        Examples:
+            >>> evaluation = agent.evaluate(episodes=2)
+            >>> cost = evaluation.means["cost"]
         """
         if episodes < 1:
             raise ValueError(f"episodes must be >= 1, got {episodes} (--episodes)")
@@ -445,7 +475,12 @@ class Agent:
             yield make_again(self.environment, env, self.config.action_repeat)[0], []
 
     def values(self, obs: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
-        """Return Q_R and, if the method has them, Q_C and influence of adapted (N, O), (N, A)."""
+        """Return Q_R and, if the method has them, Q_C and influence of adapted (N, O), (N, A).
+
+        Examples:
+            >>> sorted(agent.values(observation[None], [[0.0, 0.0]]))
+            ['influence', 'q_cost', 'q_reward']
+        """
         rows = np.asarray(obs, np.float32), np.asarray(action, np.float32)
         values = self.training.compiled.values(self.training.device.agent, *rows)
         return {name: np.asarray(value) for name, value in values.items()}
@@ -453,7 +488,11 @@ class Agent:
     # ------------------------------------------------------------ saving
 
     def save(self, path: str | Path) -> None:
-        """Save the whole state, replay included, as a folder; an agent there is replaced."""
+        """Save the whole state, replay included, as a folder; an agent there is replaced.
+
+        Examples:
+            >>> agent.save("my-agent")
+        """
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             folders.read_config(path)  # raises if the folder is not a saved agent
@@ -485,6 +524,10 @@ class Agent:
                 `module:Env-v0` imports that module: do this only with folders of your own.
             state: "checkpoint", "previous" for the checkpoint before, or "failed" for what a run
                 saved when an error stopped it.
+
+        Examples:
+            >>> agent.save("my-agent")
+            >>> again = safecritic.USC.load("my-agent")  # doctest: +SKIP
         """
         from safecritic.agent_classes import agent_class  # imports this module
 
@@ -567,7 +610,8 @@ def load(
 ) -> Agent:
     """Return the agent of a run folder or of `save`, whatever its method; see `Agent.load`.
 
-    >>> agent = safecritic.load("runs/usc-CarGoal1-seed0")
+    Examples:
+        >>> agent = safecritic.load("runs/usc-CarGoal1-seed0")  # doctest: +SKIP
     """
     return Agent.load(path, env, trust_env=trust_env, state=state)
 

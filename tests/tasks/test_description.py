@@ -160,9 +160,14 @@ def test_it_is_repeatable_and_adapt_prints_it(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == ""
 
 
-def test_the_documentation_shows_what_is_printed() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
-    described = describe("own_envs:Hall-v0", cost_key="damage", proximity="lidar")
+def test_the_documentation_shows_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own-environment.md").read_text()
+    code = page.partition('```python title="my_robot.py"\n')[2].partition("```")[0]
+    (tmp_path / "my_robot.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    described = describe("my_robot:Delivery-v0", proximity="near", seconds=60.0)
     assert f"```\n{described}\n```" in page
 
 

@@ -24,7 +24,14 @@ from safecritic.run.records import BestFile, WandbRun
 
 
 class BaseCallback:
-    """A callback that does nothing; `model` is the agent, `num_timesteps` its steps so far."""
+    """A callback that does nothing; `model` is the agent, `num_timesteps` its steps so far.
+
+    Examples:
+        >>> class StopAt(BaseCallback):
+        ...     def _on_step(self):
+        ...         return self.num_timesteps < 5_000
+        >>> agent.learn(40_000, callback=StopAt())  # doctest: +SKIP
+    """
 
     def __init__(self, verbose: int = 0):
         self.verbose = verbose
@@ -134,6 +141,10 @@ class CheckpointCallback(BaseCallback):
     """Save the agent every `save_freq` environment steps, as `PREFIX_STEPS_steps` in a folder.
 
     `learn(out=...)` keeps its own checkpoints; these are agents to compare or to keep.
+
+    Examples:
+        >>> keep = CheckpointCallback(save_freq=10_000, save_path="agents")
+        >>> agent.learn(40_000, callback=keep)  # doctest: +SKIP
     """
 
     def __init__(
@@ -160,13 +171,15 @@ class CheckpointCallback(BaseCallback):
 class EvalCallback(BaseCallback):
     """Deploy the policy every `eval_freq` environment steps, and save the best agent so far.
 
-        agent.learn(60_000, callback=EvalCallback(best_model_save_path="best"))
-        best = safecritic.load("best/best_model")
-
     An agent whose mean cost is within the limit is better than any that is not; of two within it
     the one of higher reward is better, of two beyond it the one of lower cost. Training is the same
     with and without it, if the environment can be made again or put back. `best.json` beside the
     best agent is what a resumed training compares with.
+
+    Examples:
+        >>> evaluate = EvalCallback(best_model_save_path="best")
+        >>> agent.learn(60_000, callback=evaluate)  # doctest: +SKIP
+        >>> best = safecritic.load("best/best_model")  # doctest: +SKIP
     """
 
     def __init__(

@@ -50,7 +50,15 @@ _END = struct.Struct("<4s4H2IH")
 
 
 class PolicyFileError(ValueError):
-    """A file that is no policy file, is damaged, or was written by another version."""
+    """A file that is no policy file, is damaged, or was written by another version.
+
+    Examples:
+        >>> try:
+        ...     load("README.md")
+        ... except (PolicyFileError, OSError) as error:
+        ...     print("not a policy")
+        not a policy
+    """
 
 
 class Contents(NamedTuple):
@@ -63,7 +71,12 @@ class Contents(NamedTuple):
 
 
 def read(path: str | Path) -> Contents:
-    """Read a policy file; raise PolicyFileError unless every byte is the one that was written."""
+    """Read a policy file; raise PolicyFileError unless every byte is the one that was written.
+
+    Examples:
+        >>> read("policy.safecritic").contract["task"]
+        'CarGoal1'
+    """
     members = _members(_bytes(path), path)
     if not members.keys() >= REQUIRED:
         raise PolicyFileError(

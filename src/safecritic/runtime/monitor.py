@@ -24,7 +24,11 @@ from .policy import FaultWarning, Policy
 
 
 class Threshold(NamedTuple):
-    """Largest allowed values; None allows anything."""
+    """Largest allowed values; None allows anything.
+
+    Examples:
+        >>> threshold = Threshold(influence=0.98, cost=2.0)
+    """
 
     q_cost: float | None = None  # of the action about to be taken
     influence: float | None = None  # of the same: near 1 if unlike the training data
@@ -43,6 +47,12 @@ class Monitor:
         log: file to append a line of JSON each to.
         threshold: values beyond which the fallback answers.
         clock: seconds.
+
+    Examples:
+        >>> monitor = Monitor(load("policy.safecritic"), stream=None, threshold=Threshold(cost=2.0))
+        >>> action = monitor(observation)
+        >>> monitor.spend(0.0)
+        >>> monitor.close()
     """
 
     def __init__(

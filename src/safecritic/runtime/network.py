@@ -18,7 +18,13 @@ TIES = 2  # of the probes that may fall the other way
 
 
 class Decision(NamedTuple):
-    """What was decided for one observation (A,) or for N of them (N, A)."""
+    """What was decided for one observation (A,) or for N of them (N, A).
+
+    Examples:
+        >>> action = policy(observation)
+        >>> decision = policy.last
+        >>> screened = decision.q_cost != decision.q_proposed
+    """
 
     action: Array  # in the environment's own unit, shape and type
     unit_action: Array  # the same in [-1, 1]^A, flat

@@ -37,7 +37,13 @@ DEBT = 1e30  # beyond the budget: more is the same to a screen
 
 
 class FaultWarning(UserWarning):
-    """The fallback answered a call; given once for each reason."""
+    """The fallback answered a call; given once for each reason.
+
+    Examples:
+        >>> import warnings
+        >>> warnings.simplefilter("ignore", FaultWarning)
+        >>> action = policy(None)  # no observation: the fallback answers
+    """
 
 
 class _Unusable(Exception):
@@ -61,6 +67,12 @@ class Policy:
         screen: False switches the screen off, and the escape with it.
         on_fault: function of (reason, detail), called for every such call. Without it, a
             FaultWarning for the first of each reason.
+
+    Examples:
+        >>> policy = load("policy.safecritic", clock=None)
+        >>> policy.reset()
+        >>> action = policy(observation)
+        >>> policy.spend(0.0)
     """
 
     def __init__(

@@ -168,6 +168,9 @@ def limits(
 
     DDPG is trained for `steps` steps, then USC with a quarter of DDPG's cost as its limit; each of
     the four is deployed for some `episodes`. `declared` are keywords of `safecritic.adapt`.
+
+    Examples:
+        >>> print(limits("CarGoal1", steps=20_000).words)  # doctest: +SKIP
     """
     from safecritic.agent_classes import DDPG, USC
     from safecritic.api import EVALUATION_SEED

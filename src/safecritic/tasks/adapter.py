@@ -80,6 +80,13 @@ def adapt(
             a slice, or names of keys of a Dict space ("10-25,30", [3, 4], ["lidar"]). By default
             what the environment's own attribute `proximity` declares, if it has one.
         verbose: print what was understood, from up to 1,000 random steps; see `describe`.
+
+    Examples:
+        >>> env = adapt("Pendulum-v1", cost=lambda obs, action, info: float(abs(obs[2]) > 4.0))
+        >>> obs, info = env.reset(seed=0)
+        >>> obs, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        >>> info["cost"]
+        0.0
     """
     if missing_cost not in (None, "zero"):
         raise ValueError(f"missing_cost must be 'zero' or None, got {missing_cost!r}")
@@ -299,7 +306,11 @@ class Adapted(gymnasium.Wrapper, RecordConstructorArgs):
 
 
 class FiveValues(gymnasium.Wrapper, RecordConstructorArgs):
-    """Safety Gymnasium's six values as five: cost and success (`goal_met`) in `info`."""
+    """Safety Gymnasium's six values as five: cost and success (`goal_met`) in `info`.
+
+    Examples:
+        >>> env = FiveValues(SixValues(safecritic.make("CarGoal1")))
+    """
 
     def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
@@ -318,7 +329,13 @@ class FiveValues(gymnasium.Wrapper, RecordConstructorArgs):
 
 
 class SixValues(gymnasium.Wrapper, RecordConstructorArgs):
-    """Gymnasium's five values as Safety Gymnasium's six: the cost comes third."""
+    """Gymnasium's five values as Safety Gymnasium's six: the cost comes third.
+
+    Examples:
+        >>> env = SixValues(safecritic.make("CarGoal1"))
+        >>> obs, info = env.reset(seed=0)
+        >>> obs, reward, cost, terminated, truncated, info = env.step(env.action_space.sample())
+    """
 
     def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)

@@ -127,6 +127,10 @@ class Description:
         seconds: how long to take them at most.
         seed: seed of the environment and of the actions.
         declared: keywords of `adapt`.
+
+    Examples:
+        >>> print(describe("CarGoal1", steps=100))  # doctest: +ELLIPSIS
+        CarGoal1...
     """
 
     def __init__(
