@@ -1,6 +1,7 @@
 """What the commands print: numbers, durations, tables, the live table of a study."""
 
 import math
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +36,7 @@ def duration(seconds: float) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell.replace(",", "").replace(".", "").replace("-", "").replace("%", "").isdigit()
+    return re.sub(r"[,.%±-]", "", cell).isdigit()
 
 
 def status(text: str) -> None:
@@ -56,19 +57,26 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
     """Print a table; columns without any value (`-` in each row) are left out."""
     if title:
         print(f"\n{title}")
-    table = plain_table()
+    console, table = Console(), plain_table()
     shown = [at for at in range(len(header)) if any(row[at] != "-" for row in rows)]
+    numbers = [at for at in shown if _is_number(rows[0][at])]
+    # neither names nor numbers are cut off, nor a word of anything else
+    words = {at: header[at].split() for at in shown}
     for at in shown:
-        number = _is_number(rows[0][at])  # neither numbers nor names are cut off
+        cells = [row[at] for row in rows]
+        words[at] += "\n".join(cells).split("\n" if at in (0, *numbers) else None)
+    console.width = max(console.width, sum(2 + max(map(len, words[at])) for at in shown) + 1)
+    wide = sum(2 + max(len(row[at]) for row in (header, *rows)) for at in shown) > console.width
+    for at in shown:
         table.add_column(
-            header[at],
-            justify="right" if number else "left",
-            no_wrap=number or at == 0,
+            header[at].replace(" ", "\n") if wide and at in numbers else header[at],
+            justify="right" if at in numbers else "left",
+            no_wrap=at in (0, *numbers),
             overflow="fold",
         )
     for row in rows:
         table.add_row(*(row[at] for at in shown))
-    Console().print(table)
+    console.print(table)
 
 
 def print_summary(summary: dict[str, Any], out: Path, flags: str = "") -> None:
@@ -107,6 +115,8 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
     named = {str(row["episode"]): row for row in evaluation.episodes} | {"mean": evaluation.means}
     if all(row["contacts"] == row["cost"] for row in named.values()):
         del columns["contacts"]  # each costs 1
+    if evaluation.screen is None:
+        del columns["screened"]
     rows = [(x, *(cell(row[key]) for key, cell in columns.values())) for x, row in named.items()]
     screen = {None: "", True: ", screen on", False: ", screen off"}[evaluation.screen]
     title = f"{agent.method} on {agent.environment['task']}: no exploration{screen}"
