@@ -127,22 +127,17 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
     if len(parts) > 1:
         rows = [(n, number(x.mean), f"{x.episodes} of {number_of}") for n, x in parts.items()]
         print_table(("the cost, by what the environment reports", "mean", "episodes"), rows)
-    quality, names = (
-        evaluation.critic,
-        {
-            "auc": ("AUC of Q_C for any cost within the discount horizon", 3),
-            "q_mean": ("mean Q_C", 3),
-            "realised_mean": ("mean realised discounted cost", 3),
-            "ratio": ("ratio of the two", 2),
-            "influence_error_correlation": (
-                "rank correlation of influence with |Q_C - realised|",
-                2,
-            ),
-        },
-    )
-    rows = [
-        (text, number(quality[x], digits)) for x, (text, digits) in names.items() if x in quality
-    ]
+    names = {
+        "auc": ("AUC of Q_C for any cost within the discount horizon", 3),
+        "q_mean": ("mean Q_C", 3),
+        "realised_mean": ("mean realised discounted cost", 3),
+        "ratio": ("ratio of the two", 2),
+        "influence_error_correlation": ("rank correlation of influence with |Q_C - realised|", 2),
+    }
+    quality = {
+        name: number(x, names[name][1]) for name, x in evaluation.critic.items() if name in names
+    }
+    rows = [(text, quality[name]) for name, (text, _) in names.items() if name in quality]
     if rows:
         print_table(("safety critic on these episodes", ""), rows)
 
