@@ -1,6 +1,7 @@
 """What the commands print: numbers, durations, tables, the live table of a study."""
 
 import math
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +39,7 @@ def duration(seconds: float) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell.replace(",", "").replace(".", "").replace("-", "").replace("%", "").isdigit()
+    return re.sub(r"[,.%±-]", "", cell).isdigit()
 
 
 def status(text: str) -> None:
@@ -59,19 +60,26 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
     """Print a table; columns without any value (`-` in each row) are left out."""
     if title:
         print(f"\n{title}")
-    table = plain_table()
+    console, table = Console(), plain_table()
     shown = [at for at in range(len(header)) if any(row[at] != "-" for row in rows)]
+    numbers = [at for at in shown if _is_number(rows[0][at])]
+    # neither names nor numbers are cut off, nor a word of anything else
+    words = {at: header[at].split() for at in shown}
     for at in shown:
-        number = _is_number(rows[0][at])  # neither numbers nor names are cut off
+        cells = [row[at] for row in rows]
+        words[at] += "\n".join(cells).split("\n" if at in (0, *numbers) else None)
+    console.width = max(console.width, sum(2 + max(map(len, words[at])) for at in shown) + 1)
+    wide = sum(2 + max(len(row[at]) for row in (header, *rows)) for at in shown) > console.width
+    for at in shown:
         table.add_column(
-            header[at],
-            justify="right" if number else "left",
-            no_wrap=number or at == 0,
+            header[at].replace(" ", "\n") if wide and at in numbers else header[at],
+            justify="right" if at in numbers else "left",
+            no_wrap=at in (0, *numbers),
             overflow="fold",
         )
     for row in rows:
         table.add_row(*(row[at] for at in shown))
-    Console().print(table)
+    console.print(table)
 
 
 VERDICT_STYLES = {
@@ -132,6 +140,8 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
     named = {str(row["episode"]): row for row in evaluation.episodes} | {"mean": evaluation.means}
     if all(row["contacts"] == row["cost"] for row in named.values()):
         del columns["contacts"]  # each costs 1
+    if evaluation.screen is None:
+        del columns["screened"]
     rows = [(x, *(cell(row[key]) for key, cell in columns.values())) for x, row in named.items()]
     screen = {None: "", True: ", screen on", False: ", screen off"}[evaluation.screen]
     title = f"{agent.method} on {agent.environment['task']}: no exploration{screen}"
@@ -142,22 +152,17 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
     if len(parts) > 1:
         rows = [(n, number(x.mean), f"{x.episodes} of {number_of}") for n, x in parts.items()]
         print_table(("the cost, by what the environment reports", "mean", "episodes"), rows)
-    quality, names = (
-        evaluation.critic,
-        {
-            "auc": ("AUC of Q_C for any cost within the discount horizon", 3),
-            "q_mean": ("mean Q_C", 3),
-            "realised_mean": ("mean realised discounted cost", 3),
-            "ratio": ("ratio of the two", 2),
-            "influence_error_correlation": (
-                "rank correlation of influence with |Q_C - realised|",
-                2,
-            ),
-        },
-    )
-    rows = [
-        (text, number(quality[x], digits)) for x, (text, digits) in names.items() if x in quality
-    ]
+    names = {
+        "auc": ("AUC of Q_C for any cost within the discount horizon", 3),
+        "q_mean": ("mean Q_C", 3),
+        "realised_mean": ("mean realised discounted cost", 3),
+        "ratio": ("ratio of the two", 2),
+        "influence_error_correlation": ("rank correlation of influence with |Q_C - realised|", 2),
+    }
+    quality = {
+        name: number(x, names[name][1]) for name, x in evaluation.critic.items() if name in names
+    }
+    rows = [(text, quality[name]) for name, (text, _) in names.items() if name in quality]
     if rows:
         print_table(("safety critic on these episodes", ""), rows)
     limit = f"limit {evaluation.cost_limit:g}" if evaluation.cost_limit is not None else ""

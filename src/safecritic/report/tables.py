@@ -346,8 +346,8 @@ def settings_table(study: Study, folder: Path) -> Table:
             if value is not None:
                 values.setdefault(name, {}).setdefault(run.method, {})[str(value)] = None
     rows = [
-        [name, *(" / ".join(of.get(method, [NONE])) for method in study.methods)]
-        for name, of in values.items()
+        [name, *(" / ".join(by_method.get(method, [NONE])) for method in study.methods)]
+        for name, by_method in values.items()
     ]
     caption = (
         "All settings of every method, as the runs were given them; where they differ between "

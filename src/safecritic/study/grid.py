@@ -152,23 +152,23 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
     Seeds vary slowest, so that an unfinished study has every method on some seeds.
     """
     _require_form(content)
-    of = _methods(content)
+    method_of = _methods(content)
     tasks = [_task(name) for name in _listed(content, "tasks", str)]
-    for kind, names in (("method", list(of.values())), ("task", tasks)):
+    for kind, names in (("method", list(method_of.values())), ("task", tasks)):
         for name in content.get(kind, {}):
             if name not in names:
                 raise StudyError(f"[{kind}.{name}] is not among the {kind}s: {', '.join(names)}")
     declared = {task: _declared(content, task) for task in tasks}
     for task in tasks:
-        _require_used(of.values(), _general(content, task))
+        _require_used(method_of.values(), _general(content, task))
     seeds = _listed(content, SEEDS, int)
-    seeds_of = {label: _seeds(content, label, seeds) for label in of}
+    seeds_of = {label: _seeds(content, label, seeds) for label in method_of}
     jobs = [
         _job(content, label, task, seed, declared[task], limit)
         for seed in seeds
         for task in tasks
         for at, limit in enumerate(_limits(content, task))
-        for label, method in of.items()
+        for label, method in method_of.items()
         if seed in seeds_of[label] and (at == 0 or methods.get(method).constrained)
     ]
     _warn_of_default_limits(content, jobs)
@@ -255,15 +255,16 @@ def _job(
     declared: dict[str, Any],
     limit: float | None,
 ) -> Job:
-    own, general = _own(content, label), _general(content, task)
+    specific, general = _own(content, label), _general(content, task)
     method = methods.get(content.get("variant", {}).get(label, {}).get("method", label))
     methods.require_cost(method.name, declared)
-    printed = own.get(PAPER, content.get(PAPER, False))
+    printed = specific.get(PAPER, content.get(PAPER, False))
     if not isinstance(printed, bool):
         raise StudyError(f"{PAPER} must be true or false, got {printed!r}")
     fields = method.setting_names(printed)
     settings = {name: x for name, x in general.items() if name in fields}
-    settings |= {name: x for name, x in own.items() if name not in (*BUDGETS, TIMES, SEEDS, PAPER)}
+    beside = (*BUDGETS, TIMES, SEEDS, PAPER)  # what is no setting of the method
+    settings |= {name: x for name, x in specific.items() if name not in beside}
     swept = limit is not None and method.constrained
     if swept:
         settings["cost_limit"] = limit
@@ -277,7 +278,7 @@ def _job(
         variant=label if label != method.name else "",
         swept=swept,
         paper_defaults=method.is_printed(config),
-        **{"steps": method.steps} | _budgets(own, content | general),
+        **{"steps": method.steps} | _budgets(specific, content | general),
         **{name: content[name] for name in ONES if name in content},
     )
     for name in ("seed", *BUDGETS, *ONES[:-1]):
@@ -291,15 +292,15 @@ def _job(
     return job
 
 
-def _budgets(own: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+def _budgets(specific: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     """Return steps and episodes of a method, from what is set for it and for the others."""
-    budgets = {name: x for name, x in (others | own).items() if name in BUDGETS}
-    if TIMES not in own:
+    budgets = {name: x for name, x in (others | specific).items() if name in BUDGETS}
+    if TIMES not in specific:
         return budgets
-    times, steps = own[TIMES], budgets.get("steps")
+    times, steps = specific[TIMES], budgets.get("steps")
     if type(times) is not int or times < 1:
         raise StudyError(f"{TIMES} must be a whole number >= 1, got {times!r}")
-    if "steps" in own or type(steps) is not int:
+    if "steps" in specific or type(steps) is not int:
         raise StudyError(f"{TIMES} needs the steps of the others: give the study or its task steps")
     return budgets | {"steps": times * steps}
 
@@ -318,7 +319,7 @@ def _limits(content: dict[str, Any], task: str) -> list[float | None]:
         raise StudyError(f"limits has {twice[0]} twice")
     places = {"[settings]": content.get("settings", {}), f"[task.{task}]": of_task}
     for kind in ("method", "variant"):
-        places |= {f"[{kind}.{name}]": own for name, own in content.get(kind, {}).items()}
+        places |= {f"[{kind}.{name}]": specific for name, specific in content.get(kind, {}).items()}
     for place, given in places.items():
         if "cost_limit" in given:
             raise StudyError(
@@ -329,8 +330,8 @@ def _limits(content: dict[str, Any], task: str) -> list[float | None]:
 
 def _general(content: dict[str, Any], task: str) -> dict[str, Any]:
     """Return the settings for all methods on a task."""
-    own = dotted(content.get("task", {}).get(task, {}))
-    settings = {name: x for name, x in own.items() if name not in (*DECLARATIONS, "limits")}
+    specific = dotted(content.get("task", {}).get(task, {}))
+    settings = {name: x for name, x in specific.items() if name not in (*DECLARATIONS, "limits")}
     return dotted(content.get("settings", {})) | settings
 
 

@@ -231,10 +231,10 @@ class StudyTable:
             labels: Row = {"method": method, "task": runs[0].job.task}
             labels |= {"limit": self.limit(case)} if self.swept else {}
             for column in (name for name in self.rows[0] if name not in LABELS):
-                of = self.summary(method, case, column)
-                numbers = {"seeds": of.n, "mean": of.mean, "standard_error": of.standard_error}
-                numbers |= {"iqm": of.iqm.value, "iqm_low": of.iqm.low, "iqm_high": of.iqm.high}
-                if of.n:
+                n, mean, error, (iqm, low, high) = self.summary(method, case, column)
+                numbers = {"seeds": n, "mean": mean, "standard_error": error}
+                numbers |= {"iqm": iqm, "iqm_low": low, "iqm_high": high}
+                if n:
                     rows.append(labels | {"column": column} | numbers)
         return rows
 
