@@ -132,9 +132,6 @@ const MODULE = new WebAssembly.Module(CODE);
 const ROWS = 64;
 const upTo = (multiple, x) => Math.ceil(x / multiple) * multiple;
 
-// What a proximity c in [0, 1] adds behind the observation: one number for each kind of input.
-const sharpened = ({ power }, c) => [clip(c, 0, 1) ** power];
-
 class Network {
   constructor(about) {
     Object.assign(this, about);
@@ -243,15 +240,15 @@ class Network {
 
   // Write what the networks see of an observation into a row of `x`.
   see(obs, row) {
-    const { floats, near } = this, at = this.x + row * this.stride;
+    const { floats, near } = this, { edges } = this.encoding, at = this.x + row * this.stride;
     for (let place = 0; place < obs.length; place++) {
       floats[at + place] = this.scaled(obs[place], place);
       const nearest = this.places.get(place);
       if (nearest === undefined) continue;
-      const made = sharpened(this.encoding, obs[place]);
-      for (let k = 0; k < made.length; k++) {
-        const column = obs.length + k * near.length + nearest;
-        floats[at + column] = this.scaled(made[k], column);
+      for (let k = 1; k < edges.length; k++) { // a ramp between every two edges
+        const column = obs.length + (k - 1) * near.length + nearest;
+        const share = clip((obs[place] - edges[k - 1]) / (edges[k] - edges[k - 1]), 0, 1);
+        floats[at + column] = this.scaled(share, column);
       }
     }
   }
@@ -302,7 +299,9 @@ class Network {
 
   toleranceLeft(tolerance, remaining) {
     if (!this.budget) return tolerance;
-    return tolerance * (this.limit > 0 ? clip(remaining / this.limit, 0, 1) : Number(remaining >= 0));
+    const { spent } = DATA.decide;
+    const share = this.limit > 0 ? clip(remaining / this.limit, 0, 1) : Number(remaining >= 0);
+    return tolerance * (spent + (1 - spent) * share);
   }
 }
 
