@@ -571,7 +571,7 @@ function rescale() {
   changed();
 }
 
-const FRAME = 22; // ms for the maps of a frame: what is left is done in the next ones
+const FRAME = 18; // ms for the maps of a frame: what is left is done in the next ones
 function updateMaps() {
   const started = performance.now();
   const left = sum(views.map(view => paintMap(view, FRAME / views.length)));
