@@ -92,9 +92,7 @@ def draw_curves(run: str | Path, path: str | Path | None = None) -> Path:
             text = f"deployed\n{deployed:.3g}"
             place = {"xytext": (8, 0), "textcoords": "offset points", "annotation_clip": False}
             mean = running_mean(table["cost"], window)[-1:]
-            side = (
-                "top" if (deployed < mean).all() else "bottom"
-            )  # off the line
+            side = "top" if (deployed < mean).all() else "bottom"  # off the line
             cost.annotate(text, (last, deployed), fontsize=9, va=side, **place)
         success.set_ylim(-0.03, 1.06)
         success.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
