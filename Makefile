@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: check format lint types imports test clean
+.PHONY: check format lint types imports test site clean
 
 $(BIN)/pytest: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -11,7 +11,7 @@ $(BIN)/pytest: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	touch $@
 
-check: format lint types imports test
+check: format lint types imports test site
 
 format: $(BIN)/pytest
 	$(BIN)/ruff format --check src tests benchmarks docs examples
@@ -28,5 +28,9 @@ imports: $(BIN)/pytest
 test: $(BIN)/pytest
 	$(BIN)/pytest -n auto
 
+site: $(BIN)/pytest
+	$(BIN)/zensical build --strict
+	$(BIN)/python docs/check_site.py site
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf site .cache $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

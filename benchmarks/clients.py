@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+import safecritic
 from safecritic import safety_gymnasium
 
 DEFAULT = ("SafetyHopperVelocity-v1", "SafetyAntVelocity-v1")
@@ -127,6 +128,26 @@ def stable_baselines3(name: str, steps: int) -> str:
     )
 
 
+def evaluate_policy(name: str, steps: int) -> str:
+    """evaluate_policy of Stable-Baselines3 on an agent of this package."""
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    agent = safecritic.USC(name, seed=0, learning_starts=steps // 2)
+    agent.learn(steps)
+    vec = make_vec_env(f"safecritic/{name}", n_envs=2, seed=0)
+    rewards, lengths = evaluate_policy(agent, vec, 4, return_episode_rewards=True)  # type: ignore[arg-type]
+    policy, env = agent.policy(), safecritic.make(name)
+    obs, _ = env.reset(seed=0)  # one of these episodes by the README's loop
+    total, done = 0.0, False
+    while not done:
+        obs, reward, terminated, truncated, _ = env.step(policy(obs))
+        total, done = total + float(reward), terminated or truncated
+    apart = min(abs(total - x) for x in rewards)  # its monitor sums in float32
+    mean = f"mean return {np.mean(rewards):.1f}"
+    return f"{len(lengths)} episodes, {mean}, {apart:.0e} from the README's loop"
+
+
 def torchrl(name: str, steps: int) -> str:
     """TorchRL's GymEnv and GymWrapper, its checks and a rollout with the cost.
 
@@ -154,7 +175,7 @@ CLIENTS: dict[str, list[Callable[[str, int], str]]] = {
     "gymnasium": [gymnasium_checker],
     "safecritic": [old_loop, safepo],
     "CleanRL": [cleanrl],
-    "stable-baselines3": [stable_baselines3],
+    "stable-baselines3": [stable_baselines3, evaluate_policy],
     "torchrl": [torchrl],
 }
 

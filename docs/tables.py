@@ -4,6 +4,7 @@ Numbers after ± are half the width of the 95% interval over seeds (Student's t)
 error where the page says so; of two seeds, both numbers are shown.
 """
 
+import csv
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ WINDOW, SOLVED, DISTANCE = 50, 0.95, 25.0  # episodes, success, metres of HalfCh
 EPISODES, LAST = 2_000, 100  # of the paper's runs; episodes that shorter runs are continued with
 PAPER_HOURS = {"CarGoal1": 12, "CarGoal2": 20, "CarButton1": 20, "CarButton2": 20}
 PAPER_HOURS |= {"FetchReach": 1, "HalfCheetah": 12}
+PUBLISHED_LIMIT = 25.0
 Header, Rows = Sequence[str], list[list[str]]
 
 
@@ -357,6 +359,31 @@ def claims_table() -> str:
     return markdown(table.header, table.rows)
 
 
+def published_table() -> str:
+    """Return the best of others' methods within the limit, and the best without one, by task."""
+    with (ROOT / "results" / "published.csv").open(encoding="utf-8") as file:
+        cells = list(csv.DictReader(file))
+
+    def best(of: list[dict[str, str]]) -> str:
+        if not of:
+            return "–"
+        top = max(of, key=lambda cell: float(cell["reward"]))
+        reward, cost = (
+            f"{float(top[x]):,.{digits}f}" for x, digits in (("reward", 1), ("cost", 0))
+        )
+        return f"{top['method']} {reward} at {cost}"
+
+    rows = []
+    for task in TASKS:
+        if not (own := [cell for cell in cells if cell["task"] == task]):
+            continue
+        kept = [cell for cell in own if float(cell["cost"]) <= PUBLISHED_LIMIT]
+        pages = ("off-policy", "on-policy")
+        kinds = [[cell for cell in kept if page in cell["source"]] for page in pages]
+        rows.append([task, *map(best, (*kinds, own))])
+    return markdown(("task", "off-policy", "on-policy", "at any cost"), rows)
+
+
 TRAINING = {"reward": ("reward", "reward", 1.0, 2), "cost": ("cost", "cost", 1.0, 2)}
 DEPLOYMENT = {
     "reward": ("deployed_reward", "reward", 1.0, 2),
@@ -388,9 +415,11 @@ TABLES: dict[str, Callable[[], str]] = {
         "printed", "task", "method", "success %", "cost", "within", "cost over training", "AUC"
     ),
     "diverged": diverged_table,
+    "published": published_table,
 }
 PAGES = {  # the tables of each
     ROOT / "README.md": {"methods", "summary"},
+    ROOT / "docs" / "safety-gymnasium.md": {"published"},
     RESULTS / "tasks.md": {"results", "hours", "solved"},
     RESULTS / "paper.md": {"training", "maps", "deployment", "calibration"},
     RESULTS / "claims.md": {"claims"},
@@ -401,14 +430,20 @@ PAGES = {  # the tables of each
 }
 
 
-def updated(text: str) -> str:
-    """Return a page with its marked tables written anew."""
-    return MARKED.sub(lambda match: match[1] + TABLES[match[2]]() + match[3], text)
+def updated(page: Path, text: str) -> str:
+    """Return a page with its marked tables written anew, without padding where they are long."""
+
+    def table(match: re.Match[str]) -> str:
+        made = TABLES[match[2]]()
+        made = re.sub(r"(?<!\\) *\| *", "|", made) if page.parent == RESULTS else made
+        return match[1] + made + match[3]
+
+    return MARKED.sub(table, text)
 
 
 if __name__ == "__main__":
     import figures
 
     for page in PAGES:
-        page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(updated(page, page.read_text(encoding="utf-8")), encoding="utf-8")
     figures.write(ROOT / "docs" / "images")

@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box, Dict, Discrete
 
 
 class Hall(gymnasium.Env):
@@ -77,5 +77,28 @@ class Camera(Hall):
         return np.zeros((8, 8, 3), np.uint8)
 
 
-for name in ("Hall", "Harmful", "Endless", "Harmless", "Camera"):
+class Sixfold(Hall):
+    """Returns six values, the cost third, and leaves its end to a time limit."""
+
+    def step(self, action: np.ndarray) -> Any:
+        obs, reward, *_, info = super().step(action)
+        return obs, reward, info.pop("damage"), False, False, info
+
+
+class Sparing(Hall):
+    """Reports `damage` only where there is some."""
+
+    def step(self, action: np.ndarray) -> Any:
+        obs, reward, *ends, info = super().step(action)
+        return obs, reward, *ends, {key: x for key, x in info.items() if x}
+
+
+class Levers(Hall):
+    """Takes one of three actions."""
+
+    action_space = Discrete(3)
+
+
+for name in ("Hall", "Harmful", "Endless", "Harmless", "Camera", "Sparing", "Levers"):
     gymnasium.register(f"{name}-v0", f"own_envs:{name}")
+gymnasium.register("Sixfold-v0", "own_envs:Sixfold", max_episode_steps=20)

@@ -38,6 +38,7 @@ def test_the_signature_has_every_setting_with_its_default(name: str) -> None:
     assert (defaults.pop("seed"), defaults.pop("paper_defaults")) == (0, False)
     of_the_task = [defaults.pop(key) for key in ("cost_limit", "action_repeat")]
     assert of_the_task == [None, None]
+    assert defaults.pop("cost") is None
     declarations = {key: defaults.pop(key, "absent") for key in DECLARATIONS}
     without_cost = False if name == "ddpg" else "absent"
     assert declarations == dict.fromkeys(DECLARATIONS) | {"no_cost": without_cost}

@@ -387,3 +387,67 @@ def test_an_environment_without_a_largest_cost_is_saved_and_loaded(tmp_path: Pat
     again = USC.load(tmp_path / "agent")
     assert again.num_timesteps == agent.num_timesteps
     np.testing.assert_equal(again.evaluate(1).means, agent.evaluate(1).means)
+
+
+def test_a_cost_function_is_a_keyword_of_the_agent(tmp_path: Path) -> None:
+    def far(obs: Any, action: Any, info: Any) -> float:
+        return float(abs(obs[0]) > 0.3)
+
+    agent = DDPG("probes:Point-v0", cost=far, cost_limit=9.0, **SMALL).learn(200)
+    assert {row["cost"] % 1 for row in agent.recent_episodes} == {0.0}
+    assert agent.environment["declared"]["cost"] == "far"
+    costs = [row["cost"] for row in agent.evaluate(episodes=2).episodes]
+    assert max(costs) > 0
+    agent.save(tmp_path)
+    again = DDPG.load(tmp_path, env=adapt("probes:Point-v0", cost=far))
+    assert [row["cost"] for row in again.evaluate(episodes=2).episodes] == costs
+    with pytest.raises(ValueError, match="needs the environment this agent was trained on"):
+        DDPG.load(tmp_path).learn(10)
+
+
+def test_cpo_learns_from_a_cost_function() -> None:
+    def one(obs: Any, action: Any, info: Any) -> float:
+        return 1.0
+
+    sizes = {"hidden": (8,), "rollout_steps": 104, "batch_size": 8, "value_epochs": 1}
+    agent = CPO("probes:Point-v0", cost=one, cost_limit=9.0, **sizes).learn(104)
+    assert [row["cost"] for row in agent.recent_episodes] == [
+        row["length"] for row in agent.recent_episodes
+    ]
+
+
+def test_a_folder_is_loaded_whatever_its_method(trained: DDPG, tmp_path: Path) -> None:
+    trained.save(tmp_path)
+    agent = safecritic.load(tmp_path, env=KeptPoint())
+    assert (type(agent), agent.num_timesteps) == (DDPG, 300)
+    assert agent.get_env() is agent.env
+
+
+def test_it_learns_on_in_another_environment() -> None:
+    agent = DDPG(KeptPoint(), cost_limit=1.0, seed=0, **SMALL).learn(130)
+    other = KeptPoint()
+    agent.set_env(other)
+    assert agent.get_env() is other
+    agent.learn(130)
+    assert agent.num_timesteps == 260
+    assert other.total == 130
+    with pytest.raises(ValueError, match="the agent was trained on KeptPoint with obs_dim 2"):
+        agent.set_env(Wide())
+
+
+@pytest.mark.parametrize(
+    ("keyword", "ours"),
+    [
+        ({"learning_rate": 1e-3}, "actor_lr and critic_lr"),
+        ({"tensorboard_log": "logs"}, r"learn\(..., out=FOLDER\)"),
+        ({"policy_kwargs": {"net_arch": [64]}}, r"hidden=\(64, 64\)"),
+        ({"device": "cuda"}, "JAX_PLATFORMS=cuda"),
+    ],
+)
+def test_names_of_stable_baselines_are_answered_with_ours(
+    keyword: dict[str, Any], ours: str
+) -> None:
+    with pytest.raises(ValueError, match=ours):
+        DDPG(KeptPoint(), **keyword)
+    known: dict[str, Any] = {"verbose": 1, "device": "auto"}
+    assert DDPG(KeptPoint(), cost_limit=1.0, **known, **SMALL).num_timesteps == 0

@@ -43,6 +43,32 @@ def test_both_forms_of_the_printed_influence_are_equal(monkeypatch):
     assert u.min() < u.max() < 1
 
 
+def test_tasks_are_driven_at_random_and_restored(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    fuzz = importlib.import_module("fuzz")
+    monkeypatch.setattr(fuzz, "SAVE", 0.1)
+    done = fuzz.fuzz("SafetyHopperVelocity-v1", 400, 0)
+    assert done["restored"] >= 5
+    assert done["episodes"] >= 5
+
+    class Forgetful:
+        """Comes back from a checkpoint to another state."""
+
+        def __init__(self, env):
+            self.env = env
+
+        def __getattr__(self, name):
+            return getattr(self.env, name)
+
+        def set_checkpoint(self, checkpoint):
+            self.env.set_checkpoint(checkpoint | {"physics": 1.001 * checkpoint["physics"]})
+
+    make = fuzz.make
+    monkeypatch.setattr(fuzz, "make", lambda name: Forgetful(make(name)))
+    with pytest.raises(AssertionError):
+        fuzz.fuzz("SafetyHopperVelocity-v1", 400, 0)
+
+
 def test_a_policy_is_compared_scene_by_scene(monkeypatch):
     """A difference that the spread between scenes hides is seen, and one by rounding is none."""
     monkeypatch.syspath_prepend(BENCHMARKS)

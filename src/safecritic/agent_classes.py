@@ -10,7 +10,7 @@ import inspect
 import textwrap
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import gymnasium
 
@@ -26,6 +26,7 @@ from safecritic.agents.settings import (
 )
 from safecritic.api import Agent
 from safecritic.core.settings import Group, helps
+from safecritic.tasks.adapter import Cost
 from safecritic.tasks.observations import Proximity
 
 __all__ = ["CPO", "CSC", "DDPG", "RCPO", "SC", "USC", "USCNR", "PIDLag", "agent_class"]
@@ -40,6 +41,8 @@ class _Any(TypedDict, total=False):
     seed: int
     paper_defaults: bool
     cost_key: str | None
+    missing_cost: Literal["zero"] | None
+    cost: Cost | None
     success_key: str | None
     proximity: Proximity | None
     cost_limit: float | None
@@ -148,6 +151,8 @@ HELPS = {
     "seed": "seed of networks, exploration, replay buffer and environment",
     "paper_defaults": "start from the paper's values instead of ours",
     "cost_key": "key of the cost in `info`; None: `cost`",
+    "missing_cost": '"zero": a step whose `info` lacks the key costs nothing; None: it is an error',
+    "cost": "function of (observation, action, info) after a step that computes the cost",
     "success_key": "key of success in `info`; None: `success`, `is_success` or `goal_met`",
     "proximity": "proximity inputs: observations in [0, 1], 1 for near, such as lidars, by places "
     'or names, as in "10-25,30"; None: what the environment declares',
@@ -158,7 +163,8 @@ HELPS = {
 def signature(method: Method) -> inspect.Signature:
     """Return the signature of `__init__` of a method's class: declarations and settings."""
     rows: list[tuple[str, Any, Any]] = [("seed", int, 0), ("paper_defaults", bool, False)]
-    rows += [("cost_key", str | None, None), ("success_key", str | None, None)]
+    rows += [("cost_key", str | None, None), ("missing_cost", Literal["zero"] | None, None)]
+    rows += [("cost", Cost | None, None), ("success_key", str | None, None)]
     rows.append(("proximity", Proximity | None, None))
     if not method.constrained:
         rows.append(("no_cost", bool, False))
@@ -209,6 +215,10 @@ class _Docstring:
             else:
                 of_the_task = "; None: the task's" if name in OF_THE_TASK else ""
                 add(name, text + of_the_task, key.default)
+        limit = ", cost_limit=1.0" if method.constrained else ""
+        lines += ["", "Examples:"]
+        lines += [f'    >>> agent = safecritic.{method.class_name}("CarGoal1"{limit}, seed=0)']
+        lines += ["    >>> agent.learn(total_timesteps=40_000)  # doctest: +SKIP"]
         return "\n".join(lines)
 
 
@@ -230,7 +240,12 @@ for _kind in (DDPG, PIDLag, CPO, RCPO, SC, CSC, USCNR, USC):
 
 
 def agent_class(name: str) -> type[Agent]:
-    """Return the class of a method, given the method's name; it makes that of a plugin's."""
+    """Return the class of a method, given the method's name; it makes that of a plugin's.
+
+    Examples:
+        >>> agent_class("usc-nr")
+        <class 'safecritic.agent_classes.USCNR'>
+    """
     method = get(name)
     if method.name not in _CLASSES:
 

@@ -32,7 +32,9 @@ from safecritic.core.interface import EnvSpec
 from safecritic.core.settings import flatten
 from safecritic.deploy import export
 from safecritic.evaluate.critic_quality import episode_critic_quality
+from safecritic.evaluate.episodes import SEED as EVALUATION_SEED
 from safecritic.evaluate.episodes import Evaluation, evaluate
+from safecritic.evaluate.verdict import of_costs
 from safecritic.run import checkpoint, records
 from safecritic.run import folder as folders
 from safecritic.run.callbacks import Progress, as_callback
@@ -50,7 +52,6 @@ from safecritic.tasks.adapter import is_ours, make_again, make_env
 from safecritic.tasks.registry import method_defaults
 from safecritic.tasks.repeat import repeat_action
 
-EVALUATION_SEED = 10_000  # far from the seeds people train with
 STATES = ("checkpoint", "previous", "failed")
 MOST_UNROLLED = 1_000  # `safety.steps` of a file, which are traced one by one
 RECORDS = 256 * 2**20  # bytes that the records of open episodes and the simulation may take
@@ -73,11 +74,13 @@ class Agent:
         paper_defaults: bool = False,
         **settings: Any,
     ):
+        answer_foreign(settings)
         if seed < 0:
             raise ValueError(f"seed must be >= 0, got {seed} (--seed)")
         of_the_task = methods.OF_THE_TASK  # where they are None
         settings = {k: x for k, x in settings.items() if x is not None or k not in of_the_task}
-        given = {name: settings.pop(name, None) for name in adapter.DECLARATIONS}
+        names = (*adapter.DECLARATIONS, "cost")
+        given = {name: settings.pop(name, None) for name in names}
         declared = {name: x for name, x in given.items() if x is not None and x is not False}
         adapted, task = make_env(env, **declared)
         config = methods.make_config(self.method, method_defaults(task), paper_defaults, **settings)
@@ -153,6 +156,11 @@ class Agent:
         columns = {name: np.array([row[name] for row in self.recent_episodes]) for name in names}
         return finite_or_none({name: over_known(np.mean, x) for name, x in columns.items()})
 
+    @property
+    def logger(self) -> Any:
+        """Collects what callbacks record, for TensorBoard and other callbacks."""
+        return self.training.logger
+
     # ------------------------------------------------------------ learning
 
     def learn(
@@ -169,6 +177,9 @@ class Agent:
         A decision (for CPO a rollout) that extends over the end is completed. With `out` a run
         folder is written, with checkpoints, tables and curves. Ctrl-C stops after the current step,
         saves and raises KeyboardInterrupt.
+
+        Examples:
+            >>> agent.learn(total_timesteps=40_000, out="runs/mine")  # doctest: +SKIP
         """
         self._require_env("learn")
         until = self.num_timesteps + total_timesteps
@@ -192,11 +203,33 @@ class Agent:
             raise InterruptedRun
         return self
 
+    def get_env(self) -> Any:
+        """Return the environment it learns from, adapted; None if it has none.
+
+        Examples:
+            >>> env = agent.get_env()
+        """
+        return self.env
+
+    def set_env(self, env: str | gymnasium.Env) -> None:
+        """Learn on in this environment, from a reset; its sizes must be those of the last one.
+
+        Examples:
+            >>> agent.set_env(safecritic.make("CarGoal1"))
+        """
+        adapted, described = like(self.environment, env, self.config.action_repeat, "the agent")
+        self.training.set_env(adapted, described["id"], described["declared"])
+        self.env, self.environment = adapted, described
+        if described["task"] != self._recorded["task"]:
+            self._recorded = described
+
     def _finish(self, folder: Path) -> None:
         """Write what comes after the last checkpoint: the summary and the curves."""
         try:
-            tables = checkpoint.load_index(folder / "checkpoint")["numbers"]["tables"]
-            write_json(folder / "summary.json", self.summary() | {"tables": tables})
+            index = checkpoint.load_index(folder / "checkpoint")
+            tables = index["numbers"]["tables"]
+            bound = {"tables": tables, "run": folders.run_digest(index["settings"], tables)}
+            write_json(folder / "summary.json", self.summary() | bound)
             draw_curves(folder)
         except OSError as error:
             raise RunFolderError(
@@ -252,7 +285,11 @@ class Agent:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return means over the last 100 episodes and the safety critic's last metrics."""
+        """Return means over the last 100 episodes and the safety critic's last metrics.
+
+        Examples:
+            >>> cost = agent.summary()["cost"]
+        """
         rows = self.recent_episodes
         names = ("reward", "cost", "contacts", "success", "length", "screened")
         summary = {
@@ -262,11 +299,15 @@ class Agent:
             "cost_limit": self.config.cost_limit,
             **self._recent_means(*names),
             "multiplier": finite_or_none(rows[-1]["multiplier"]) if rows else None,
+            "verdict": None,
             "warnings": list(self.training.watch.messages.values()),
         }
+        if not self.environment["declared"].get("no_cost"):
+            verdict = of_costs([row["cost"] for row in rows], self.config.cost_limit)
+            summary["verdict"] = verdict._asdict()
         if self.run_folder is not None:
             table = folders.read_table(self.run_folder / "updates.csv")
-            for name in ("critic/auc", "critic/ratio"):
+            for name in ("critic/q_mean", "critic/auc", "critic/ratio"):
                 known = [value for value in table[name] if not math.isnan(value)]
                 summary[name] = known[-1] if known else None
         return summary
@@ -276,11 +317,14 @@ class Agent:
     def policy(self, screen: bool = True) -> Policy:
         """Return what this agent is when it is deployed, as it is now: what `export` writes.
 
-            policy.reset()
-            action = policy(obs)     # at every control step, in the environment's own form
-            policy.spend(cost)       # what that step cost
-
+        Call it at every control step, in the environment's own form, and tell it what that cost.
         `screen=False` leaves out the screen, and the way out of a place where it is stuck.
+
+        Examples:
+            >>> policy = agent.policy()
+            >>> policy.reset()
+            >>> action = policy(observation)
+            >>> policy.spend(0.0)
         """
         return Policy(export.in_memory(self), clock=None, screen=screen)
 
@@ -298,6 +342,11 @@ class Agent:
         `state.to_arrays` saves it. Without a state every call is the first decision of an episode:
         the whole budget is left, no action is held for `config.action_repeat` steps and nothing
         leads out of a place where the policy is stuck. `deterministic=False` explores.
+
+        Examples:
+            >>> action, state = agent.predict(observation)
+            >>> state.spend(0.0)
+            >>> action, state = agent.predict(observation, state)
         """
         if self._predicted is None or self._predicted[0] != self.num_timesteps:  # it has learned
             # a copy: the next learning step reuses the memory of the current parameters
@@ -318,7 +367,7 @@ class Agent:
     def _rows(self, policy: Policy, observation: Any) -> tuple[np.ndarray, bool]:
         """Return checked observations (N, O), and whether they are a batch."""
         n = self.training.spec.obs_dim
-        flat = policy.flatten(observation)
+        flat = policy.flatten(observation, None)
         number, rest = divmod(flat.size, n)
         if rest or not number:
             raise ValueError(f"observation must have {n} numbers, got shape {flat.shape}")
@@ -358,6 +407,9 @@ class Agent:
 
         `safecritic.runtime.load` runs it with NumPy alone. The arguments are those of
         `safecritic.deploy.export.prepare`; a `certificate` must be for the same parameters.
+
+        Examples:
+            >>> path = agent.export("policy.safecritic", onnx=False)
         """
         made = export.prepare(
             self, tolerance=tolerance, fallback=fallback, period=period, onnx=onnx
@@ -377,6 +429,10 @@ class Agent:
 
         Runs on `env` if given, on a fresh environment if the agent's was made from an id, and
         otherwise on the agent's own; `notes` says if the training episode there had to be dropped.
+
+        Examples:
+            >>> evaluation = agent.evaluate(episodes=2)
+            >>> cost = evaluation.means["cost"]
         """
         if episodes < 1:
             raise ValueError(f"episodes must be >= 1, got {episodes} (--episodes)")
@@ -385,9 +441,24 @@ class Agent:
             evaluation = evaluate(used, policy, self.values, self.config, episodes, seed)
         if policy.contract["network"]["screen"] is not None:
             evaluation.screen = screen
+        if self.environment["declared"].get("no_cost"):
+            evaluation.cost_limit = None
+        if env is None:
+            evaluation.run = self._run_digest()
         for note in notes:
             warnings.warn(note, RunWarning, stacklevel=2)
         return evaluation
+
+    def _run_digest(self) -> str | None:
+        """Return the digest of the run in `run_folder`; None if this agent is not what is there."""
+        if self.run_folder is None:
+            return None
+        if self._tables is not None:
+            return folders.run_digest(self._saved_settings, self._tables)
+        index = checkpoint.load_index(self.run_folder / "checkpoint")
+        if index["numbers"]["step"] != self.num_timesteps:
+            return None
+        return folders.run_digest(index["settings"], index["numbers"]["tables"])
 
     @contextmanager
     def _lent_env(
@@ -404,7 +475,12 @@ class Agent:
             yield make_again(self.environment, env, self.config.action_repeat)[0], []
 
     def values(self, obs: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
-        """Return Q_R and, if the method has them, Q_C and influence of adapted (N, O), (N, A)."""
+        """Return Q_R and, if the method has them, Q_C and influence of adapted (N, O), (N, A).
+
+        Examples:
+            >>> sorted(agent.values(observation[None], [[0.0, 0.0]]))
+            ['influence', 'q_cost', 'q_reward']
+        """
         rows = np.asarray(obs, np.float32), np.asarray(action, np.float32)
         values = self.training.compiled.values(self.training.device.agent, *rows)
         return {name: np.asarray(value) for name, value in values.items()}
@@ -412,7 +488,11 @@ class Agent:
     # ------------------------------------------------------------ saving
 
     def save(self, path: str | Path) -> None:
-        """Save the whole state, replay included, as a folder; an agent there is replaced."""
+        """Save the whole state, replay included, as a folder; an agent there is replaced.
+
+        Examples:
+            >>> agent.save("my-agent")
+        """
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             folders.read_config(path)  # raises if the folder is not a saved agent
@@ -444,6 +524,10 @@ class Agent:
                 `module:Env-v0` imports that module: do this only with folders of your own.
             state: "checkpoint", "previous" for the checkpoint before, or "failed" for what a run
                 saved when an error stopped it.
+
+        Examples:
+            >>> agent.save("my-agent")
+            >>> again = safecritic.USC.load("my-agent")  # doctest: +SKIP
         """
         from safecritic.agent_classes import agent_class  # imports this module
 
@@ -465,16 +549,8 @@ class Agent:
         config = settings_from(path, method, content["config"], content["paper_defaults"])
         adapted, described, known = None, environment, environment["id"]
         if env is not None or (known is not None and (trust_env or is_ours(known))):
-            adapted, task = make_again(environment, env, config.action_repeat)
-            described = describe(known if env is None else env, task, adapted, config.action_repeat)
-            for size in ("obs_dim", "action_dim"):
-                expected, given = environment["spec"][size], described["spec"][size]
-                if given != expected:
-                    raise ValueError(
-                        f"{path} was trained on {environment['task']} with {size} {expected}, "
-                        f"{task} has {given}: pass an environment like that one"
-                    )
-            described |= {"spec": environment["spec"]}
+            made_from = known if env is None else env
+            adapted, described = like(environment, made_from, config.action_repeat, str(path))
         agent = kind.__new__(kind)
         try:
             agent._build(adapted, described, config, content["seed"], fresh=False)
@@ -523,6 +599,64 @@ class Agent:
                 "trust_env=True (--trust-env)"
             )
         raise ValueError(f"{what} needs the environment this agent was trained on, {advice}")
+
+
+def load(
+    path: str | Path,
+    env: str | gymnasium.Env | None = None,
+    *,
+    trust_env: bool = False,
+    state: str = "checkpoint",
+) -> Agent:
+    """Return the agent of a run folder or of `save`, whatever its method; see `Agent.load`.
+
+    Examples:
+        >>> agent = safecritic.load("runs/usc-CarGoal1-seed0")  # doctest: +SKIP
+    """
+    return Agent.load(path, env, trust_env=trust_env, state=state)
+
+
+# what other libraries call what is here
+ANSWERS = {
+    "learning_rate": "actor_lr and critic_lr, one for each network (and safety.lr)",
+    "tensorboard_log": "learn(..., out=FOLDER), a run folder with TensorBoard's events",
+    "policy_kwargs": "hidden=(64, 64), the widths of every network",
+    "net_arch": "hidden=(64, 64), the widths of every network",
+    "policy": "nothing: a method has its own networks, of the widths hidden=(64, 64)",
+    "train_freq": "action_repeat: one update for each decision",
+    "gradient_steps": "action_repeat: one update for each decision",
+    "action_noise": "noise_sigma, the size of the exploration noise",
+}
+
+
+def answer_foreign(settings: dict[str, Any]) -> None:
+    """Take out Stable-Baselines3's `verbose` and `device`; refuse its other names with ours."""
+    settings.pop("verbose", None)  # learn(progress_bar=True) says what it does
+    device = settings.pop("device", "auto")
+    if device not in ("auto", jax.default_backend()):
+        raise ValueError(
+            f"device must be 'auto' or {jax.default_backend()!r}, on which JAX runs here, got "
+            f"{device!r}: choose before Python starts, JAX_PLATFORMS={device}"
+        )
+    for name, ours in ANSWERS.items():
+        if name in settings:
+            raise ValueError(f"{name} is called otherwise here: {ours}")
+
+
+def like(
+    environment: dict[str, Any], env: Any, action_repeat: int, whose: str
+) -> tuple[Any, dict[str, Any]]:
+    """Return an environment with the sizes of the described one, and its own description."""
+    adapted, task = make_again(environment, env, action_repeat)
+    described = describe(env, task, adapted, action_repeat)
+    for size in ("obs_dim", "action_dim"):
+        expected, given = environment["spec"][size], described["spec"][size]
+        if given != expected:
+            raise ValueError(
+                f"{whose} was trained on {environment['task']} with {size} {expected}, "
+                f"{task} has {given}: pass an environment like that one"
+            )
+    return adapted, described | {"spec": environment["spec"]}
 
 
 def require_same_settings(path: Path, then: dict[str, Any] | None, now: dict[str, Any]) -> None:
@@ -606,7 +740,8 @@ def describe(
     )
     return {
         "task": task,
-        "id": env if isinstance(env, str) else None,
+        # a file holds no function, so its id alone does not make it again
+        "id": env if isinstance(env, str) and "cost" not in declared else None,
         "declared": declared,
         "spec": spec._asdict(),
         "action_low": box.low.tolist(),

@@ -12,6 +12,7 @@ import pytest
 from helpers.agents import SPEC, assert_same, costly_replay, settings, start, stepper
 from helpers.quick import jit
 from safecritic.agents import methods, paper, usc
+from safecritic.agents.settings import USCSettings
 from safecritic.core.settings import flatten, group_types, helps, replace
 
 OFF_POLICY = [name for name, method in methods.METHODS.items() if not method.on_policy]
@@ -93,6 +94,23 @@ def test_acting(name, printed):
     end_episode = jit(agent.end_episode, static_argnames="config")
     after, _ = end_episode(later, np.float32(1.5), np.float32(40), config=config)
     np.testing.assert_array_equal(after.noise, 0.0)
+
+
+def test_the_tolerance_is_what_q_c_exceeds_in_a_twentieth_of_the_decisions():
+    part, rng = USCSettings().screen, np.random.default_rng(0)
+
+    @jit
+    def follow(q):
+        step = lambda tolerance, q: (usc.next_tolerance(tolerance, q, part),) * 2  # noqa: E731
+        return jax.lax.scan(step, jnp.float32(part.tolerance), q)[1]
+
+    q = rng.exponential(1.0, 40_000).astype(np.float32)
+    late = np.asarray(follow(q))[20_000:]
+    assert np.mean(q[20_000:] > late) == pytest.approx(usc.EXCEPTIONS, abs=0.005)
+    assert late.mean() == pytest.approx(np.quantile(q, 1.0 - usc.EXCEPTIONS), rel=0.05)
+    # where costs are rare, the tolerance that was set is the tolerance
+    assert np.asarray(follow(0.05 * q)).max() < 1.2 * part.tolerance
+    assert float(follow(0.05 * q)[-1]) == pytest.approx(part.tolerance, rel=0.01)
 
 
 @pytest.mark.parametrize("printed", [False, True])

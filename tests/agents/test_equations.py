@@ -80,19 +80,21 @@ def test_first_weights_are_uniform_within_their_bounds():
 
 
 def test_proximity_inputs():
-    """A declared one stands once more behind the rest, clipped and raised to a power."""
+    """Ramps of the declared ones stand behind the rest, each over one range of distances."""
     spec = EnvSpec(obs_dim=4, action_dim=1, proximity=(3, 1))
-    obs = np.array([[5.0, 0.5, -3.0, 1.5], [1.0, -0.2, 0.0, 0.1]], np.float32)
-    assert scaling.input_size(spec) == 6
+    obs = np.array([[5.0, 0.55, -3.0, 1.5], [1.0, -0.2, 0.0, 0.7]], np.float32)
+    assert scaling.input_size(spec) == 12
     scaler = scaling.scaler_init(spec)._replace(
-        mean=jnp.ones(6, jnp.float32), var=jnp.full(6, 4.0, jnp.float32)
+        mean=jnp.ones(12, jnp.float32), var=jnp.full(12, 4.0, jnp.float32)
     )
-    wide = np.array([[5.0, 0.5, -3.0, 1.5, 1.0, 0.5**8], [1.0, -0.2, 0.0, 0.1, 0.1**8, 0.0]])
-    np.testing.assert_allclose(scaling.widen(scaler, obs), wide, rtol=1e-5)
-    np.testing.assert_allclose(scaling.inputs(scaler, obs), (wide - 1.0) / 2.0, rtol=1e-5)
-    gains = np.array([0.3, 0.3, 0.3, 0.3, 1.0, 1.0])
+    ramps = np.array([[1.0, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0], [1.0] + 7 * [0.0]])
+    wide = np.concatenate([obs, ramps], axis=1)
+    np.testing.assert_allclose(scaling.widen(scaler, obs), wide, rtol=1e-5, atol=1e-6)
+    found = scaling.inputs(scaler, obs)
+    np.testing.assert_allclose(found, (wide - 1.0) / 2.0, rtol=1e-5, atol=1e-6)
+    gains = np.array(4 * [0.3] + 8 * [1.0])
     found = scaling.critic_inputs(scaler, obs)
-    np.testing.assert_allclose(found, gains * (wide - 1.0) / 2.0, rtol=1e-5)
+    np.testing.assert_allclose(found, gains * (wide - 1.0) / 2.0, rtol=1e-5, atol=1e-6)
     # the actor sees the inputs as they are, Q_C with the gain; as printed both see the observation
     config = settings("usc", paper_defaults=True)
     state = jit(paper.init, static_argnums=(1, 2))(jax.random.key(0), spec, config)

@@ -21,6 +21,7 @@ from safecritic.core.influence import Curvature
 from safecritic.core.interface import EnvSpec
 from safecritic.core.replay import Batch, Neighbourhood, Replay
 from safecritic.core.settings import replace
+from safecritic.runtime import decide
 
 SPEC = EnvSpec(obs_dim=5, action_dim=2, cost_max=1.0, proximity=(1, 3))
 COMMON = {"hidden": (12, 10), "batch_size": 16, "kl_weight": 0.1}
@@ -70,9 +71,19 @@ def recorded_batch(prefix):
     return Batch(**{"cost_next_obs": None} | names)
 
 
+def raised(xp, obs, near):
+    """Return what a network saw of proximity inputs when the updates were recorded."""
+    return xp.concat([obs, xp.clip(xp.take(obs, near, axis=-1), 0.0, 1.0) ** 8], axis=-1)
+
+
 @pytest.mark.parametrize(("reading", "config"), [("used", USED), ("printed", PRINTED)])
-def test_updates_equal_the_recorded_ones(reading, config):
-    state = init(jax.random.key(0), SPEC, config)
+def test_updates_equal_the_recorded_ones(reading, config, monkeypatch):
+    monkeypatch.setattr(decide, "widen", raised)
+    monkeypatch.setattr(decide, "RAMPS", 1)
+    # functions of their own, traced with these inputs
+    init = jax.jit(lambda key: paper.init(key, SPEC, config))
+    update = jax.jit(lambda state, batch: paper.update(state, batch, config))
+    state = init(jax.random.key(0))
     before = filled(compared(state, config), recorded()[f"{reading}/before"])
     state = state._replace(**dict(zip(RECORDED, before[0], strict=True)))
     state = state._replace(key=jax.random.wrap_key_data(recorded()[f"{reading}/key0"]))
@@ -85,7 +96,7 @@ def test_updates_equal_the_recorded_ones(reading, config):
         state = state._replace(curvature=before[1], scaler=scaler, units=units)
     for number in range(2):
         moved = state
-        state, _ = update(state, recorded_batch(f"{reading}/batch{number}"), config=config)
+        state, _ = update(state, recorded_batch(f"{reading}/batch{number}"))
         expected = filled(compared(state, config), recorded()[f"{reading}/after{number}"])
         assert_same(compared(state, config), expected, rtol=3e-4, atol=2e-5)
         for name in NETWORKS:  # far more than the tolerance

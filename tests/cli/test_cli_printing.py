@@ -30,6 +30,19 @@ def test_a_table_leaves_out_columns_without_values(capsys: pytest.CaptureFixture
     assert (first.split(), second.split()) == (["a", "1,234.57"], ["b", "-"])
 
 
+@pytest.mark.parametrize("width", ["80", "40"])
+def test_a_table_for_a_narrow_terminal_is_cut_off_nowhere(
+    width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    header = ("method", "reward", "cost", "deployed reward", "deployed cost", "deployed success")
+    row = ("usc-no-screen", "-2.60±0.11", "35.00±1.10", "-22.22±0.12", "22.00±0.01", "100±0")
+    printing.print_table(header, [row])
+    words = capsys.readouterr().out.split()
+    assert set(row) <= set(words)
+    assert [words.count(word) for word in ("deployed", "reward", "cost")] == [3, 2, 2]
+
+
 def test_every_logged_number_is_explained() -> None:
     text = (TESTS.parent / "docs" / "metrics.md").read_text()
     explained = set(re.findall(r"^\| `([^`]+)`", text, re.MULTILINE))

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.usefixtures("quick_runs")
         ("trian usc CarGoal1", "unknown command 'trian': did you mean train"),
         ("train uscc CarGoal1", "unknown method 'uscc': did you mean usc"),
         ("train usc CarGaol1", "unknown task 'CarGaol1'"),
-        ("train usc Hopper --steps 10", "unknown task 'Hopper'"),  # before the warm-up
+        # before the warm-up
+        ("train usc Hopper --steps 10", "unknown task 'Hopper'; did you mean SafetyHopperVelocity"),
         ("train --seed 1 usc CarGoal1", "name the method first: safecritic train METHOD TASK"),
         ("train ddpg CartPole-v1", "actions must be continuous"),
         (f"train ddpg {TASK} --cost-limit -1", "cost_limit must be >= 0, got -1.0 (--cost-limit)"),

@@ -1,10 +1,13 @@
 """`tasks ENV`: what was understood of an environment, before any training."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from helpers.commands import TESTS
 from safecritic import cli
 
 
@@ -18,7 +21,7 @@ def test_any_environment_is_described(capsys: pytest.CaptureFixture[str]) -> Non
     text = capsys.readouterr().out
     assert "  proximity    0-1, declared: in [0, 1], 1 for near\n" in text
     assert "  cost         info['damage']\n" in text
-    assert "choose a budget and give\n               it with --cost-limit" in text
+    assert "`safecritic limits ENV`" in text
     assert cli.main(["tasks", "own_envs:Hall-v0", "--no-cost"]) == 0
     assert "only ddpg can be trained" in capsys.readouterr().out
 
@@ -36,3 +39,18 @@ def test_describing_imports_no_jax() -> None:
         "assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+
+
+def test_a_module_in_the_current_folder_is_found_where_it_is_named(tmp_path: Path) -> None:
+    shutil.copy(TESTS / "own_envs.py", tmp_path / "own_envs.py")
+    script = "import sys; from safecritic import cli; sys.exit(cli.main(sys.argv[1:]))"
+    command = [sys.executable, "-P", "-c", script, "tasks"]  # -P: as the command `safecritic`
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *words], cwd=tmp_path, capture_output=True, text=True)
+
+    done = run("own_envs:Hall-v0", "--cost-key", "damage")
+    assert (done.returncode, done.stdout[:7]) == (0, "Hall-v0"), done.stderr
+    (tmp_path / "wandb.py").write_text("raise SystemExit('a stranger ran')")
+    assert not cli.names_own_module("evaluate", ["run"])
+    assert cli.names_own_module("evaluate", ["run", "--trust-env"])

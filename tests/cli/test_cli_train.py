@@ -165,7 +165,7 @@ def test_a_default_limit_is_a_line_of_warning(
 
     (line,) = warned()
     assert line.startswith("warning: no cost limit is known for Hall-v0: 1 per episode is only")
-    assert "`safecritic tasks own_envs:Hall-v0 --cost-key damage`" in line
+    assert "`safecritic limits own_envs:Hall-v0 --cost-key damage`" in line
     assert warned("--cost-limit", "3") == []
 
 

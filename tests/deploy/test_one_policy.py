@@ -1,5 +1,6 @@
 """The README's loop, `evaluate`, the exported file and `predict` are one policy, to the bit."""
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ from helpers.tasks import PAPER
 from safecritic.agents.methods import METHODS
 from safecritic.run.rollout import Rollout
 from safecritic.runtime import Memory, Policy, load
-from safecritic.tasks import make
+from safecritic.tasks import TASKS, adapt, make
 
 pytestmark = pytest.mark.usefixtures("quick_runs")
 
 DECISIONS = 60  # of the episodes compared
 # episodes in which the robots come upon something that costs
-SEEDS = {"CarGoal1": 13, "CarGoal2": 0, "CarButton1": 3, "CarButton2": 0}
+SEEDS = {"CarGoal1": 11, "CarGoal2": 9, "CarButton1": 8, "CarButton2": 9}
 CLOSE = 1e-5
 
 
@@ -91,22 +92,25 @@ def loop_of_predict(agent: Any, env: Any, seed: int, folder: Path) -> list[Episo
 
 def by_decisions(policy: Policy, env: Any, seed: int) -> Episode:
     """An environment that holds the actions itself, as `evaluate` steps it."""
-    rollout, episode = Rollout(env), Episode()
+    rollout, episode = Rollout(adapt(env)), Episode()
     rollout.reset(seed=seed)
     for step in rollout.play(policy):
-        episode.add(step.reward, step.cost, step.action)
+        episode.add(step.reward, step.cost, policy.last.action)
     return episode
 
 
 PRINTED = [name for name, method in METHODS.items() if method.printed]
+# every method on the paper's tasks, and one after another on the others
+ORIGINALS = [name for name in TASKS if name not in PAPER]
+PAIRS = [(method, task) for task in PAPER for method in METHODS]
+PAIRS += zip(cycle(METHODS), ORIGINALS)
 
 
-@pytest.mark.parametrize("task", PAPER)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("method", "task"), PAIRS)
 def test_one_policy(method: str, task: str, tmp_path: Path) -> None:
     agent = ready.make(method, task, cost_limit=1.0)  # of a size that the screen has work to do
     expected, counts = compare_episodes(agent, task, tmp_path)
-    if "screen" in METHODS[method].parts:
+    if task in PAPER and "screen" in METHODS[method].parts:
         assert 0 < counts["screened"] <= counts["decisions"]
         assert counts["changed"] > 0
         assert any(expected.costs) == (task != "HalfCheetah")

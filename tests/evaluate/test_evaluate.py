@@ -32,9 +32,11 @@ def test_an_evaluation_reads_as_a_few_lines(evaluation: Evaluation) -> None:
         "  episodes      10, seeds 10000 to 10009",
         "  reward        12.35",
         "  cost          0.80 (limit 1)",
+        "  limit         KEPT: mean cost 0.8 of 10 episodes, 95% interval 0.8 to 0.8, limit 1",
         "  success       90%",
         "  AUC of Q_C    0.931 (1 is best, 0.5 is chance)",
         "  ratio of Q_C  1.10 (mean Q_C / realised discounted cost)",
+        "  Q_C           USEFUL: AUC 0.93, and it expects 1.10 times the cost that comes",
     ]
 
 

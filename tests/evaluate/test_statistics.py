@@ -16,8 +16,10 @@ def test_mean_and_standard_error_by_hand():
 
 
 def test_interquartile_mean_by_hand():
-    assert statistics.interquartile_mean(np.array([100.0, 1, 2, 3, 4, 5, 6, -50])) == 3.5
-    assert statistics.interquartile_mean(np.array([7.0, 1.0, 4.0])) == 4.0  # 3/4 of a value: none
+    assert statistics.interval_of_iqm(np.array([100.0, 1, 2, 3, 4, 5, 6, -50])).value == 3.5
+    assert (
+        statistics.interval_of_iqm(np.array([7.0, 1.0, 4.0])).value == 4.0
+    )  # 3/4 of a value: none
 
 
 def test_interval_covers_the_truth_about_95_times_in_100():

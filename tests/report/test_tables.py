@@ -83,14 +83,27 @@ def test_nothing_is_bold(tmp_path: Path, outcomes: dict[str, list[Outcome]]) -> 
 def test_every_table_has_the_limit_who_keeps_it_and_the_steps(tmp_path: Path) -> None:
     study = data.read(write_measured_study(tmp_path))
     made = {table.name: table for table in tables.all_tables(study, tmp_path)}
-    assert len(made) == 12
+    assert len(made) == 13
     for name, table in made.items():
-        if name not in ("settings", "versions", "claims", "claims-tests"):
+        if name not in ("verdicts", "settings", "versions", "claims", "claims-tests"):
             assert set(tables.CONTEXT) < set(table.header), name
             line = dict(zip(table.header, table.rows[0], strict=True))
             assert (line["limit"], line["steps"]) == ("1", "900")
     runs = [dict(zip(made["runs"].header, row, strict=True)) for row in made["runs"].rows]
     assert {line["within limit"] for line in runs} == {"yes"}
+
+
+def test_the_verdicts_are_words_with_the_number_that_decides(tmp_path: Path) -> None:
+    def runs(*costs: float) -> list[Outcome]:
+        return [(cost, 1.0, 1.0) for cost in costs]
+
+    outcomes = {"sc": runs(3, 4, 3, 4, 3), "csc": runs(0, 2, 0), "usc": runs(0.2, 0.1, 0.2, 0.1)}
+    table = tables.verdicts_table(data.read(write_outcomes(tmp_path, outcomes)), tmp_path)
+    words = {row[1]: row[table.header.index("verdict")] for row in table.rows}
+    assert words == {"SC": "NOT KEPT", "CSC": "CANNOT BE TOLD", "USC": "KEPT"}
+    reasons = [row[table.header.index("because")] for row in table.rows]
+    assert reasons[-1] == "mean cost 0.15 of 4 seeds, 95% interval 0.0581 to 0.242, limit 1"
+    assert sorted(table.marks.values()) == ["best", "open", "worse"]
 
 
 @pytest.mark.parametrize(

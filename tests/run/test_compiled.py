@@ -1,5 +1,8 @@
 """The compiled step: what goes to the device, how often it compiles, what it restores from."""
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from probes import SMALL, KeptPoint
 from safecritic.agents import methods
 from safecritic.run.callbacks import BaseCallback
 from safecritic.run.checkpoint import CheckpointError
-from safecritic.run.compiled import pack, unpack
+from safecritic.run.compiled import compile_ahead, pack, unpack
 from safecritic.run.off_policy import OffPolicyTraining
 from safecritic.run.rollout import Transition
 
@@ -49,3 +52,28 @@ def test_a_checkpoint_of_other_settings_is_refused() -> None:
     del arrays["device/agent/actor/0/w"]
     with pytest.raises(CheckpointError, match="has no device/agent/actor/0/w"):
         training.restore(arrays, numbers)
+
+
+def test_what_was_compiled_ahead_is_not_compiled_again() -> None:
+    compiled: list[str] = []
+
+    def note(event: str, seconds: float, **about: Any) -> None:
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    config = methods.make_config("ddpg", None, **SMALL | {"hidden": (13, 11)})
+    agent = methods.get("ddpg").load_agent()
+    training = OffPolicyTraining(KeptPoint(), agent, config, SPEC, 0)
+    for thread in compile_ahead(training.compiled, training.device, SPEC):
+        thread.join()
+    jax.monitoring.register_event_duration_secs_listener(note)
+    state, row = training.device.agent, np.zeros(11, np.float32)
+    training.compiled.act(state, np.zeros(2, np.float32), np.float32(0))
+    training.compiled.end_episode(state, np.float32(0), np.float32(1))
+    device = training.compiled.learn(training.device, row)
+    assert compiled == []
+    assert compile_ahead(training.compiled, device, SPEC) == []
+    training.compiled.values(
+        device.agent, np.zeros((1, 2), np.float32), np.zeros((1, 1), np.float32)
+    )
+    assert compiled  # it does notice what was not

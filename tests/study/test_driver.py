@@ -53,6 +53,19 @@ def test_kill_9_of_a_worker_and_of_the_driver_and_ctrl_c_change_nothing(
 
 
 @pytest.mark.slow
+def test_a_cell_that_is_run_alone_is_the_study_s_to_the_bit(
+    whole: tuple[Path, Path], tmp_path: Path
+) -> None:
+    file, out = whole[0], tmp_path / "out"
+    call = command(out, file)
+    call["args"] += ["--only", "*/rcpo/1"]
+    done = subprocess.run(**call, timeout=PATIENCE, check=False)
+    assert "1 of 1 runs are done" in done.stdout, done.stdout
+    (run,) = (out / "runs").iterdir()
+    assert numbers(out)[run.name] == numbers(whole[1])[run.name]
+
+
+@pytest.mark.slow
 def test_a_failed_run_does_not_stop_the_rest_and_a_changed_setting_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

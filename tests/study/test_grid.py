@@ -226,6 +226,7 @@ def test_shipped_studies() -> None:
     sizes = {name: len(grid.read(path)) for name, path in grid.shipped().items()}
     assert sizes == {
         "ablations.toml": 4 * 2 * 5,
+        "benchmark.toml": 22 * (4 * 5 + 4 * 3),
         "critics.toml": 3 * 3 * 2 * 10,
         "limits.toml": 5 * 2 * 6 * 5,
         "paper.toml": 8 * 6 * 5,
@@ -235,8 +236,36 @@ def test_shipped_studies() -> None:
     }
     assert grid.find("quick") == grid.find("quick.toml")
     assert all(name in str(options.FILE) for name in sizes)  # the help names each
-    with pytest.raises(StudyError, match=r"nor one of ablations\.toml, critics\.toml"):
+    with pytest.raises(StudyError, match=r"nor one of ablations\.toml, benchmark\.toml"):
         grid.find("nothing.toml")
+
+
+def test_a_method_with_fewer_seeds() -> None:
+    content = {"methods": ["ddpg", "sc"], "tasks": ["CarGoal1"], "seeds": [0, 1, 2]}
+    jobs = grid.jobs_of(content | {"method": {"ddpg": {"seeds": [0, 1]}}})
+    assert [(job.method, job.seed) for job in jobs] == [
+        ("ddpg", 0),
+        ("sc", 0),
+        ("ddpg", 1),
+        ("sc", 1),
+        ("sc", 2),
+    ]
+    with pytest.raises(StudyError, match=r"seeds of ddpg has 7, which is not among"):
+        grid.jobs_of(content | {"method": {"ddpg": {"seeds": [0, 7]}}})
+
+
+def test_only_some_cells() -> None:
+    content = {"methods": ["ddpg", "sc"], "tasks": ["CarGoal1", "CarGoal2"], "seeds": [0, 1]}
+    jobs = grid.jobs_of(content)
+    assert grid.only(jobs, ()) == jobs
+    assert [job.name for job in grid.only(jobs, ["CarGoal2/sc/1", "CarGoal1/ddpg"])] == [
+        "ddpg-CarGoal1-seed0",
+        "ddpg-CarGoal1-seed1",
+        "sc-CarGoal2-seed1",
+    ]
+    assert len(grid.only(jobs, ["*/sc"])) == 4
+    with pytest.raises(StudyError, match=r"did you mean CarGoal2/sc/1 .*--only"):
+        grid.only(jobs, ["CarGoal2/sc/11"])
 
 
 def test_every_limit_is_a_run_of_every_constrained_method(tmp_path: Path) -> None:

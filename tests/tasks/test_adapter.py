@@ -16,6 +16,7 @@ from safecritic.api import describe
 from safecritic.tasks import make
 from safecritic.tasks.adapter import (
     FiveValues,
+    NoCostError,
     SixValues,
     adapt,
     declared_of,
@@ -23,6 +24,8 @@ from safecritic.tasks.adapter import (
     make_env,
     proximity_of,
 )
+from safecritic.tasks.checks import name_of
+from safecritic.tasks.observations import UnfitEnvError
 
 
 class Toy(gymnasium.Env):
@@ -421,3 +424,29 @@ def test_bad_actions_are_refused():
     for action in (np.zeros(3), [0.0, np.nan], [[0.0, 0.0]]):
         with pytest.raises(ValueError, match="2 finite numbers"):
             env.step(action)
+
+
+def test_an_environment_of_six_values_is_made_by_its_id() -> None:
+    env = adapt("own_envs:Sixfold-v0")
+    env.reset(seed=0)
+    steps = [env.step(np.ones(1, np.float32)) for _ in range(20)]
+    assert [step[3] for step in steps] == [False] * 19 + [True]
+    assert [step[4]["cost"] for step in steps[-3:]] == [1.0] * 3
+    assert name_of(env) == "Sixfold-v0"
+
+
+def test_a_missing_cost_can_be_declared_zero() -> None:
+    with pytest.raises(NoCostError, match="--missing-cost zero"):
+        adapt("own_envs:Sparing-v0", cost_key="damage")
+    env = adapt("own_envs:Sparing-v0", cost_key="damage", missing_cost="zero")
+    env.reset(seed=0)
+    costs = [env.step(np.ones(1, np.float32))[4]["cost"] for _ in range(20)]
+    assert (costs[0], costs[-1]) == (0.0, 1.0)
+    assert declared_of(env) == {"cost_key": "damage", "missing_cost": "zero"}
+    with pytest.raises(ValueError, match="missing_cost contradicts no_cost"):
+        adapt("own_envs:Sparing-v0", no_cost=True, missing_cost="zero")
+
+
+def test_discrete_actions_are_refused_with_a_way_out() -> None:
+    with pytest.raises(UnfitEnvError, match=r"a preference for each choice, Box\(-1, 1, \(3,\)\)"):
+        adapt("own_envs:Levers-v0")

@@ -45,7 +45,7 @@ def test_the_numbers_are_those_of_the_random_policy() -> None:
     assert (lidar.name, lidar.start, lidar.stop, lidar.low, lidar.high) == ("lidar", 0, 2, 0, 1)
     assert lidar.seen == (np.min(seen), np.max(seen))
     assert (speed.name, speed.start, speed.stop) == ("speed", 2, 3)
-    assert f"costs {np.mean(whole):.3g} per episode; choose a budget" in text
+    assert f"costs {np.mean(whole):.3g} per episode; `safecritic limits" in text
 
 
 def test_a_task_of_ours() -> None:
@@ -122,7 +122,7 @@ def test_what_to_look_at() -> None:
     text = text_of(Endless(), cost_key="damage", steps=100)
     assert "episodes none ended" in text
     assert "give the environment a time limit" in text
-    assert "in 100 steps, and no episode ended; choose a budget" in text
+    assert "in 100 steps, and no episode ended; `safecritic" in text
     assert "no cost appeared: if it should have, is info['cost'] the right one?" in text_of(
         Harmless(), steps=100
     )
@@ -160,9 +160,14 @@ def test_it_is_repeatable_and_adapt_prints_it(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == ""
 
 
-def test_the_documentation_shows_what_is_printed() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
-    described = describe("own_envs:Hall-v0", cost_key="damage", proximity="lidar")
+def test_the_documentation_shows_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own-environment.md").read_text()
+    code = page.partition('```python title="my_robot.py"\n')[2].partition("```")[0]
+    (tmp_path / "my_robot.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    described = describe("my_robot:Delivery-v0", proximity="near", seconds=60.0)
     assert f"```\n{described}\n```" in page
 
 

@@ -103,4 +103,6 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
         safecritic.make("CarGaol1")
     with pytest.raises(ValueError, match="unknown task 'xyz'; known: CarGoal1, CarGoal2"):
         safecritic.make("xyz")
+    with pytest.raises(ValueError, match=r"'Hopper'; did you mean SafetyHopperVelocity-v1\?"):
+        safecritic.make("Hopper")
     assert suggest("USC_NR", ["usc", "usc-nr", "ddpg"]) == "did you mean usc-nr?"

@@ -55,6 +55,7 @@ class State(NamedTuple):
     target_safety: Any = None
     safety_opt: Any = None
     curvature: Any = None  # of each member
+    tolerance: Any = None  # of the screen
 
 
 def reward_loss(

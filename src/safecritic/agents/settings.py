@@ -102,7 +102,7 @@ class Screen(Group):
     NOT_NEGATIVE = ("tolerance",)
 
     # highest Q_C that passes while the whole budget remains; 1 is the typical discounted cost ahead
-    # wherever there is any
+    # wherever there is any. It rises where Q_C would exceed it in more than one decision in twenty
     tolerance: float = 0.3
 
 

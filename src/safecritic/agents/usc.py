@@ -37,7 +37,7 @@ from safecritic.agents.cost_critic import (
 )
 from safecritic.agents.ddpg import State, observe, policy, q_reward
 from safecritic.agents.rcpo import end_episode
-from safecritic.agents.settings import Influence, USCSettings
+from safecritic.agents.settings import Influence, Screen, USCSettings
 from safecritic.core import bellman, conservative, influence, networks, refinement, replay, scaling
 from safecritic.core.influence import Curvature
 from safecritic.core.interface import Carry, EnvSpec, Metrics
@@ -52,6 +52,8 @@ __all__ = ["act", "end_episode", "init", "observe", "policy", "update", "values"
 KL_SIGMA = 0.2  # std of both policies in the distance between them
 STRIDE = 2  # alternatives are compared in every second state of a batch, for a tenth of an update
 TRAINING_PRICE = 3.0  # of Q_C in training where nothing is within the tolerance, in multipliers
+EXCEPTIONS = 0.05  # share of decisions whose Q_C is above the tolerance: a screen is for exceptions
+TOLERANCE_STEP = 0.002  # by which the tolerance follows Q_C, per decision
 
 
 # Eq. 1: influence
@@ -274,7 +276,7 @@ def act(
         candidates = jnp.asarray(grid(action.shape[-1], CANDIDATES))
         network = network._replace(candidates=candidates)
         tolerance = decide.tolerance_left(
-            jnp, config.screen.tolerance, (config.cost_limit - cost_so_far)[None], config.cost_limit
+            jnp, state.tolerance, (config.cost_limit - cost_so_far)[None], config.cost_limit
         )
     x = actor_inputs(state, obs)[None]
     chosen = decide.screen(
@@ -283,7 +285,19 @@ def act(
     size = scaling.unit_sizes(state.units).cost
     info = {"q_cost": size * chosen.q_cost[0], "q_proposed": size * chosen.q_proposed[0]}
     info |= {"screened": chosen.screened[0], "changed": chosen.changed[0], "proposed": action}
-    return chosen.action[0], {"key": key, "noise": noise}, info
+    carry = {"key": key, "noise": noise}
+    if config.screen is not None:
+        carry["tolerance"] = next_tolerance(state.tolerance, chosen.q_proposed[0], config.screen)
+    return chosen.action[0], carry, info
+
+
+def next_tolerance(tolerance: jax.Array, q: jax.Array, part: Screen) -> jax.Array:
+    """Return the tolerance after a decision: what Q_C exceeds in EXCEPTIONS of all of them.
+
+    It is never below the one that was set, which alone counts where costs are rare.
+    """
+    moved = tolerance + TOLERANCE_STEP * ((q > tolerance) - EXCEPTIONS)
+    return jnp.maximum(moved, part.tolerance).astype(jnp.float32)
 
 
 def where_screened(screened: jax.Array, then: Any, otherwise: jax.Array) -> jax.Array:
@@ -299,6 +313,7 @@ def init(key: jax.Array, spec: EnvSpec, config: USCSettings) -> State:
     return cost_critic.with_safety(state, key_safety, spec, config)._replace(
         multiplier=jnp.asarray(config.multiplier.start, jnp.float32),
         curvature=None if config.influence is None else (curvature,),
+        tolerance=None if config.screen is None else jnp.float32(config.screen.tolerance),
     )
 
 

@@ -14,7 +14,11 @@ COMMANDS = {  # each a function of `commands`
     "show": "Film episodes of a trained policy and plot its learning curves.",
     "explore": "Write a page to drag a scene about in, with what the critics of runs say of it.",
     "certify": "Bound what the next episode of a trained policy costs, from fresh episodes.",
+    "dial": "Find the screen's tolerance that keeps a limit, for one trained policy.",
     "export": "Write the policy, its screen and its contract to one file that a robot can run.",
+    "push": "Share an exported policy on the Hugging Face Hub, or in a folder, with a card.",
+    "pull": "Fetch a shared policy and check it.",
+    "limits": "Find which cost limits bind in a task or an environment of your own.",
     "study": "Run methods x tasks x seeds from a TOML file; run again to resume.",
     "pack": "Write the results of a study to one small file that a report can read.",
     "report": "Build a page of tables and figures of a study, finished or not.",
@@ -37,7 +41,9 @@ examples:
   safecritic show runs/usc-CarGoal1-seed0
   safecritic explore runs/usc-CarGoal1-seed0
   safecritic certify runs/usc-CarGoal1-seed0 --episodes 99
+  safecritic dial runs/usc-CarGoal1-seed0 --limits 0.5 1 2
   safecritic export runs/usc-CarGoal1-seed0 --out policy.safecritic
+  safecritic limits my_module:MyEnv-v0
   safecritic study quick.toml
   safecritic report studies/quick
   safecritic pack studies/quick --out quick.parquet
@@ -55,6 +61,15 @@ exit codes:
 
 `safecritic COMMAND --help` lists the options of a command,
 `safecritic train METHOD --help` the settings of a method."""
+
+
+def names_own_module(command: str, arguments: list[str]) -> bool:
+    """Return whether a command asks for an environment of the user's own, as `module:Env-v0`.
+
+    Only then is the current folder searched for modules: it may be a stranger's.
+    """
+    trusted = "--trust-env" in arguments or "--trust_env" in arguments
+    return command == "study" or trusted or any(":" in word for word in arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -77,6 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
             raise UsageError(f"unknown command {name!r}: {suggest(name, list(COMMANDS))}")
         from safecritic.cli import commands
 
+        if names_own_module(name, rest):
+            sys.path.append(os.getcwd())  # last, so that it hides no installed module
         with plain_warnings():
             return getattr(commands, name)(rest)
     except KeyboardInterrupt:

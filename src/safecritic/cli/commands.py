@@ -53,7 +53,7 @@ def train(arguments: list[str]) -> int:
     every = Intervals(output.log_every, output.critic_every, output.checkpoint_every)
     folder = f"{method.name}-{agent.environment['task']}-seed{run.seed}".replace("/", "-")
     out = output.out or Path("runs") / folder
-    return _learn(agent, steps, out, output.overwrite, every, output.wandb)
+    return _learn(agent, steps, out, output.overwrite, every, output.wandb, output.trackio)
 
 
 def _resume(arguments: list[str]) -> int:
@@ -63,7 +63,7 @@ def _resume(arguments: list[str]) -> int:
     from safecritic.run.loop import Intervals
 
     content = read_config(chosen.resume)
-    if "every" not in content:
+    if content.get("every") is None:
         raise UsageError(
             f"{chosen.resume} is a saved agent, not a run: load it in Python to train it"
         )
@@ -72,7 +72,7 @@ def _resume(arguments: list[str]) -> int:
     until = chosen.steps or content["steps"]
     if until > agent.num_timesteps:
         steps, every = until - agent.num_timesteps, Intervals(**content["every"])
-        return _learn(agent, steps, chosen.resume, False, every, chosen.wandb)
+        return _learn(agent, steps, chosen.resume, False, every, chosen.wandb, chosen.trackio)
     if chosen.state == "checkpoint" and agent._finish_folder():
         print(f"{chosen.resume} was complete but for its summary and curves: written")
         printing.print_summary(agent.summary(), chosen.resume, _trust(agent))
@@ -84,17 +84,25 @@ def _resume(arguments: list[str]) -> int:
 
 
 def _learn(
-    agent: Any, steps: int, out: Path, overwrite: bool, every: Any, project: str | None
+    agent: Any,
+    steps: int,
+    out: Path,
+    overwrite: bool,
+    every: Any,
+    project: str | None,
+    trackio: str | None,
 ) -> int:
     """Train an agent for `steps` more steps in the run folder `out`; return the exit code."""
-    from safecritic.run.callbacks import WandbCallback
+    from safecritic.run.callbacks import TrackioCallback, WandbCallback
     from safecritic.run.folder import prepare
     from safecritic.run.loop import InterruptedRun
 
-    callback = WandbCallback(project) if project else None
+    loggers = [WandbCallback(project)] if project else []
+    callback = [*loggers, *([TrackioCallback(trackio)] if trackio else [])]
     if agent.run_folder is None:
         prepare(out, overwrite)
     logged = ["--wandb", project] if project else []
+    logged += ["--trackio", trackio] if trackio else []
     resume = _line("train", "--resume", out, *logged) + _trust(agent)
     first_step = agent.num_timesteps
     print(f"{agent.method} on {agent.environment['task']}, seed {agent.seed}, in {out}")
@@ -201,11 +209,24 @@ def export(arguments: list[str]) -> int:
     return 0
 
 
-def certify(arguments: list[str]) -> int:
-    chosen = options.parse(options.Certify, "certify", arguments)
-    from safecritic.deploy.certificate import certify
-    from safecritic.run.folder import write_json
+CERTIFY_HELP = """\
+Bound what the next episode of a trained policy costs, from fresh episodes.
 
+Any policy: safecritic certify --policy MODULE:FUNCTION --env ENV
+Check a certificate or a policy file: safecritic certify --check FILE"""
+
+
+def certify(arguments: list[str]) -> int:
+    given = options.given_names(arguments)
+    if "check" in given:
+        return _check_certificate(arguments)
+    if "policy" in given:
+        return _certify_policy(arguments)
+    chosen = options.parse(options.Certify, "certify", arguments, CERTIFY_HELP)
+    from safecritic.deploy.certificate import LEDGER, certify
+
+    target = chosen.out or chosen.run / "certificate.json"
+    refuse_special(target)  # before the episodes take their time
     agent = _load(chosen)
     with printing.progress("episodes") as advance:
         certificate = certify(
@@ -215,12 +236,79 @@ def certify(arguments: list[str]) -> int:
             seed=chosen.seed,
             tolerance=chosen.tolerance,
             choose_tolerance=chosen.choose_tolerance,
+            onnx=not chosen.no_onnx and _has_ndonnx(),
+            ledger=chosen.run / LEDGER,
             advance=advance,
         )
-    target = chosen.out or chosen.run / "certificate.json"
+    _write_certificate(certificate, target, chosen.sign)
+    print(f"`{_line('export', chosen.run)}` includes it")
+    return 0
+
+
+def _has_ndonnx() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("ndonnx") is not None
+
+
+def _write_certificate(certificate: dict[str, Any], target: Path, key: Path | None) -> None:
+    from safecritic.deploy.certificate import sign
+    from safecritic.run.folder import write_json
+
+    if key is not None:
+        certificate = sign(certificate, key)
+    target.parent.mkdir(parents=True, exist_ok=True)
     write_json(target, certificate)
     printing.print_certificate(certificate)
-    print(f"written to {target}; `{_line('export', chosen.run)}` includes it")
+    print(f"written to {target}; check it with `{_line('certify', '--check', target)}`")
+
+
+def _certify_policy(arguments: list[str]) -> int:
+    chosen = options.parse(options.CertifyPolicy, "certify", arguments, CERTIFY_HELP)
+    from safecritic.deploy.certificate import LEDGER, certify_function, function_of
+
+    refuse_special(chosen.out)
+    function, sha256 = function_of(chosen.policy)
+    limit = chosen.cost_limit
+    if limit is None:
+        from safecritic.tasks import registry
+
+        task = registry.find(chosen.env)
+        if task is None:
+            raise UsageError(f"{chosen.env} has no cost limit of its own: give --cost-limit")
+        limit = task.cost_limit
+    with printing.progress("episodes") as advance:
+        certificate = certify_function(
+            function,
+            chosen.env,
+            cost_limit=limit,
+            name=chosen.policy,
+            sha256=sha256,
+            episodes=chosen.episodes,
+            confidence=chosen.confidence,
+            seed=chosen.seed,
+            ledger=chosen.out.parent / LEDGER,
+            advance=advance,
+            **chosen.environment.declared,
+        )
+    _write_certificate(certificate, chosen.out, chosen.sign)
+    return 0
+
+
+def _check_certificate(arguments: list[str]) -> int:
+    chosen = options.parse(options.CheckCertificate, "certify", arguments, CERTIFY_HELP)
+    from safecritic.deploy.certificate import check_file
+
+    def load_agent(run: Path) -> Any:
+        from safecritic.api import Agent
+
+        return Agent.load(run, trust_env=chosen.trust_env)
+
+    with printing.progress("episodes") as advance:
+        certificate, done = check_file(chosen.check, load_agent, chosen.replay, chosen.key, advance)
+    printing.print_certificate(certificate)
+    for text in done:
+        print(f"checked: {text}")
     return 0
 
 
@@ -302,6 +390,63 @@ class _Film:
         )
 
 
+def push(arguments: list[str]) -> int:
+    chosen = options.parse(options.Push, "push", arguments)
+    from safecritic.deploy.hub import push
+
+    print(f"pushed to {push(chosen.policy, chosen.target)}")
+    return 0
+
+
+def pull(arguments: list[str]) -> int:
+    chosen = options.parse(options.Pull, "pull", arguments)
+    from safecritic.deploy.hub import pull
+    from safecritic.runtime.certificate import statement
+    from safecritic.runtime.file import read
+
+    path = pull(chosen.source, chosen.out)
+    contract, _, _, certificate = read(path)
+    printing.print_export(contract, None)
+    print(statement(certificate) if certificate else "no certificate")
+    print(f"written to {path}, every byte checked")
+    return 0
+
+
+def dial(arguments: list[str]) -> int:
+    chosen = options.parse(options.Dial, "dial", arguments)
+    from safecritic.core.files import make_folder
+    from safecritic.evaluate.dial import dial
+
+    agent = _load(chosen)
+    about = {"episodes": chosen.episodes, "seed": chosen.seed, "limits": chosen.limits}
+    with printing.progress("episodes") as advance:
+        found = dial(agent, advance=advance, **about)
+    printing.print_dial(found)
+    folder = make_folder(chosen.out or chosen.run)
+    found.save(folder / "dial.json")
+    print(f"written to {found.draw(folder / 'dial.png')} and {folder / 'dial.json'}")
+    print(f"then: {_line('certify', chosen.run, '--tolerance', 'NUMBER')}, in other scenes")
+    return 0
+
+
+def limits(arguments: list[str]) -> int:
+    chosen = options.parse(options.Limits, "limits", arguments)
+    printing.status("loading JAX and the task")
+    from safecritic.api import check_steps
+    from safecritic.core.files import make_folder
+    from safecritic.study.limits import limits
+
+    check_steps(chosen.steps, chosen.steps, 1)
+    about = {"steps": chosen.steps, "episodes": chosen.episodes, "seed": chosen.seed}
+    declared = chosen.environment.declared
+    found = limits(chosen.task, say=print, progress_bar=True, **about, **declared)
+    printing.print_limits(found)
+    folder = make_folder(chosen.out or Path("limits") / found.task.replace("/", "-"))
+    found.save(folder / "limits.json")
+    print(f"written to {found.draw(folder / 'limits.png')} and {folder / 'limits.json'}")
+    return 0
+
+
 def explore(arguments: list[str]) -> int:
     chosen = options.parse(options.Explore, "explore", arguments)
     if not chosen.runs:
@@ -339,18 +484,25 @@ def study(arguments: list[str]) -> int:
     out = chosen.out or Path("studies") / path.stem
     print(f"{len(jobs)} runs of {path.name}, in {out}")
     cluster = [] if chosen.ray is None else ["--ray", chosen.ray]
-    again = _line("study", chosen.file, "--out", out, *cluster)
+    cells = ["--only", *chosen.only] if chosen.only else []
+    again = _line("study", chosen.file, "--out", out, *cluster, *cells)
+    wanted = grid.only(jobs, chosen.only)
+    if chosen.only:
+        print(f"{len(wanted)} of them chosen: {', '.join(chosen.only)}")
     if chosen.reuse:
         taken = reuse(out, jobs, path, chosen.reuse)
         print(f"{len(taken)} of them taken from {', '.join(map(str, chosen.reuse))}")
-    if before := sum(run.done for run in results_of(out, jobs).values()):
-        print(f"{before} of {len(jobs)} runs are done already")
+    for job in wanted:
+        if text := grid.lost(out / "runs" / job.name, job):
+            print(f"made again: {job.name}: {text}")
+    if before := sum(run.done for run in results_of(out, wanted).values()):
+        print(f"{before} of {len(wanted)} runs are done already")
     try:
         with printing.study_progress() as show_runs:
             if chosen.ray is None:
-                runs = driver.run(out, jobs, path, chosen.workers, show_runs)
+                runs = driver.run(out, jobs, path, chosen.workers, show_runs, wanted)
             else:
-                runs = ray.run(out, jobs, path, chosen.ray, show_runs)
+                runs = ray.run(out, jobs, path, chosen.ray, show_runs, wanted)
     except KeyboardInterrupt:
         print(f"\nstopped; the runs are saved. Resume with\n  {again}")
         return INTERRUPTED

@@ -48,7 +48,7 @@ RUN = arg(metavar="RUN", help="folder of the run")
 FILE = arg(
     metavar="FILE",
     help="TOML file, or one that is shipped: quick.toml, tasks.toml, limits.toml, "
-    "critics.toml, ablations.toml, printed.toml, paper.toml",
+    "critics.toml, ablations.toml, printed.toml, paper.toml, benchmark.toml",
 )
 STUDY = arg(metavar="STUDY", help="folder of the study, or the file it was packed into")
 RUNS = arg(metavar="RUN [RUN ...]", help="folders of runs of one task, shown side by side")
@@ -81,6 +81,8 @@ class Run:
 @dataclass
 class Environment:
     cost_key: Text = None  # key of the cost in info; without it `cost`
+    # zero: a step without the key in info costs nothing; without it such a step is an error
+    missing_cost: Annotated[Literal["zero"] | None, optional("zero")] = None
     no_cost: Flag = False  # the environment has no cost; only for ddpg
     success_key: Text = None  # key of success in info; a step without the key is no success
     # proximity inputs: observations in [0, 1], 1 for near, such as lidars, by places or names, as
@@ -102,6 +104,8 @@ class Output:
     checkpoint_every: int = 10_000  # steps between checkpoints
     # log to this project of Weights & Biases as well; needs wandb
     wandb: Annotated[str | None, optional("PROJECT")] = None
+    # log to this project of Trackio as well; needs trackio
+    trackio: Annotated[str | None, optional("PROJECT")] = None
 
 
 @dataclass
@@ -134,6 +138,8 @@ class Resume:
     steps: Annotated[int | None, default("as planned when it started")] = None  # steps in total
     # log to this project of Weights & Biases as well; needs wandb
     wandb: Annotated[str | None, optional("PROJECT")] = None
+    # log to this project of Trackio as well; needs trackio
+    trackio: Annotated[str | None, optional("PROJECT")] = None
     state: State = "checkpoint"
     trust_env: TrustEnv = False
 
@@ -164,6 +170,22 @@ class Export(OfRun):
     no_onnx: Flag = False  # leave the ONNX graph out
 
 
+POLICY = arg(metavar="POLICY", help="a file of `safecritic export`, or the folder of its run")
+PLACE = arg(metavar="OWNER/NAME", help="repository of the Hugging Face Hub, or a folder: ./NAME")
+
+
+@dataclass
+class Push:
+    policy: Annotated[Path, Positional, POLICY]
+    target: Annotated[str, Positional, PLACE]
+
+
+@dataclass
+class Pull:
+    source: Annotated[str, Positional, PLACE]
+    out: Path = Path("policy.safecritic")  # file to write
+
+
 @dataclass
 class Certify(OfRun):
     episodes: int = 99  # fresh episodes with the screen on, and as many with it off
@@ -173,6 +195,41 @@ class Certify(OfRun):
     tolerance: Annotated[float | None, optional("NUMBER")] = None
     choose_tolerance: Flag = False  # choose the largest tolerance whose bound is within the limit
     out: Annotated[Path | None, default("RUN/certificate.json")] = None  # file of the certificate
+    no_onnx: Flag = False  # certify the policy that `export --no-onnx` writes
+    # sign with this private ed25519 key, a PEM file; needs cryptography
+    sign: Annotated[Path | None, optional("KEY")] = None
+
+
+@dataclass
+class CertifyPolicy:
+    # any policy: a function from observation to action, imported from the current folder
+    policy: Annotated[str, arg(metavar="MODULE:FUNCTION")]
+    env: Annotated[str, TASK]
+    cost_limit: Annotated[float | None, default("the task's")] = None  # of an episode
+    episodes: int = 99  # fresh episodes
+    confidence: float = 0.95  # probability with which both bounds hold
+    seed: int = 1_000_000  # episode i starts from this seed + i
+    out: Path = Path("certificate.json")  # file of the certificate
+    # sign with this private ed25519 key, a PEM file; needs cryptography
+    sign: Annotated[Path | None, optional("KEY")] = None
+    environment: Annotated[Environment, OmitArgPrefixes] = field(default_factory=Environment)
+
+
+@dataclass
+class CheckCertificate:
+    check: Annotated[Path, arg(metavar="FILE", help="a certificate, or a policy file with one")]
+    replay: int = 3  # episodes that are run again, where the task is ours
+    # the public key, a PEM file, that it must be signed with
+    key: Annotated[Path | None, optional("KEY")] = None
+    trust_env: TrustEnv = False
+
+
+@dataclass
+class Dial(OfRun):
+    limits: Annotated[tuple[float, ...], default("the trained one")] = ()  # to choose for
+    episodes: int = 50  # of each tolerance, in the same scenes
+    seed: int = 2_000_000  # episode i starts from this seed + i
+    out: Annotated[Path | None, default("RUN")] = None  # folder of the picture and the numbers
 
 
 @dataclass
@@ -185,6 +242,16 @@ class Show(OfRun):
     size: int = 480  # width of the picture of one run, in pixels
     beside: Annotated[tuple[Path, ...], BESIDE] = ()
     map: Flag = False  # on a car task, draw over the map of Q_C: the cost that is expected there
+
+
+@dataclass
+class Limits:
+    task: Annotated[str, Positional, TASK]
+    environment: Annotated[Environment, OmitArgPrefixes]
+    steps: int = 20_000  # environment steps of each of the two trainings
+    episodes: int = 20  # of each of the four policies
+    seed: int = 0  # seed of both trainings
+    out: Annotated[Path | None, default("limits/TASK")] = None  # folder of the picture
 
 
 @dataclass
@@ -205,6 +272,8 @@ class Study:
     # run on the Ray cluster at this address, or `local`; needs ray
     ray: Annotated[str | None, optional("ADDRESS")] = None
     reuse: Places = ()  # take finished runs with the same settings from these studies
+    # run these cells alone: TASK/METHOD/SEED, with * for anything
+    only: Annotated[tuple[str, ...], optional("CELL ...")] = ()
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """What the commands print: numbers, durations, tables, the live table of a study."""
 
 import math
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
+
+from safecritic.evaluate import verdict
 
 # Cells
 
@@ -35,7 +39,7 @@ def duration(seconds: float) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell.replace(",", "").replace(".", "").replace("-", "").replace("%", "").isdigit()
+    return re.sub(r"[,.%±-]", "", cell).isdigit()
 
 
 def status(text: str) -> None:
@@ -56,19 +60,42 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str
     """Print a table; columns without any value (`-` in each row) are left out."""
     if title:
         print(f"\n{title}")
-    table = plain_table()
+    console, table = Console(), plain_table()
     shown = [at for at in range(len(header)) if any(row[at] != "-" for row in rows)]
+    numbers = [at for at in shown if _is_number(rows[0][at])]
+    # neither names nor numbers are cut off, nor a word of anything else
+    words = {at: header[at].split() for at in shown}
     for at in shown:
-        number = _is_number(rows[0][at])  # neither numbers nor names are cut off
+        cells = [row[at] for row in rows]
+        words[at] += "\n".join(cells).split("\n" if at in (0, *numbers) else None)
+    console.width = max(console.width, sum(2 + max(map(len, words[at])) for at in shown) + 1)
+    wide = sum(2 + max(len(row[at]) for row in (header, *rows)) for at in shown) > console.width
+    for at in shown:
         table.add_column(
-            header[at],
-            justify="right" if number else "left",
-            no_wrap=number or at == 0,
+            header[at].replace(" ", "\n") if wide and at in numbers else header[at],
+            justify="right" if at in numbers else "left",
+            no_wrap=at in (0, *numbers),
             overflow="fold",
         )
     for row in rows:
         table.add_row(*(row[at] for at in shown))
-    Console().print(table)
+    console.print(table)
+
+
+VERDICT_STYLES = {
+    verdict.KEPT: "bold green",
+    verdict.USEFUL: "bold green",
+    verdict.BROKEN: "bold red",
+    verdict.USELESS: "bold red",
+    verdict.OPEN: "bold yellow",
+}
+
+
+def print_verdict(about: str, found: verdict.Verdict | None) -> None:
+    """Print a verdict: its word in colour, and the number that decides it."""
+    if found is not None:
+        text = Text(f"{about}: ").append(found.word, VERDICT_STYLES[found.word])
+        Console().print(text.append(f"  {found.reason}"), soft_wrap=True)
 
 
 def print_summary(summary: dict[str, Any], out: Path, flags: str = "") -> None:
@@ -87,6 +114,12 @@ def print_summary(summary: dict[str, Any], out: Path, flags: str = "") -> None:
     ]
     title = f"last {summary['window']} of {summary['episodes']} training episodes"
     print_table(("", "mean"), [row for row in rows if row[1] != "-"], title)
+    if summary["verdict"] is not None:
+        found = verdict.Verdict(**summary["verdict"])
+        print_verdict(f"limit {summary['cost_limit']:g} in training, with exploration", found)
+    if summary.get("critic/q_mean") is not None:
+        found = verdict.of_critic(summary["critic/auc"], summary["critic/ratio"])
+        print_verdict("safety critic in training", found)
     print(f"curves:   {out / 'curves.png'}")
     for name, command in (("evaluate", "evaluate"), ("film", "show")):
         print(f"{name + ':':<10}safecritic {command} {shlex.quote(str(out))}{flags}")
@@ -107,6 +140,8 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
     named = {str(row["episode"]): row for row in evaluation.episodes} | {"mean": evaluation.means}
     if all(row["contacts"] == row["cost"] for row in named.values()):
         del columns["contacts"]  # each costs 1
+    if evaluation.screen is None:
+        del columns["screened"]
     rows = [(x, *(cell(row[key]) for key, cell in columns.values())) for x, row in named.items()]
     screen = {None: "", True: ", screen on", False: ", screen off"}[evaluation.screen]
     title = f"{agent.method} on {agent.environment['task']}: no exploration{screen}"
@@ -117,27 +152,56 @@ def print_evaluation(evaluation: Any, agent: Any) -> None:
     if len(parts) > 1:
         rows = [(n, number(x.mean), f"{x.episodes} of {number_of}") for n, x in parts.items()]
         print_table(("the cost, by what the environment reports", "mean", "episodes"), rows)
-    quality, names = (
-        evaluation.critic,
-        {
-            "auc": ("AUC of Q_C for any cost within the discount horizon", 3),
-            "q_mean": ("mean Q_C", 3),
-            "realised_mean": ("mean realised discounted cost", 3),
-            "ratio": ("ratio of the two", 2),
-            "influence_error_correlation": (
-                "rank correlation of influence with |Q_C - realised|",
-                2,
-            ),
-        },
-    )
-    rows = [
-        (text, number(quality[x], digits)) for x, (text, digits) in names.items() if x in quality
-    ]
+    names = {
+        "auc": ("AUC of Q_C for any cost within the discount horizon", 3),
+        "q_mean": ("mean Q_C", 3),
+        "realised_mean": ("mean realised discounted cost", 3),
+        "ratio": ("ratio of the two", 2),
+        "influence_error_correlation": ("rank correlation of influence with |Q_C - realised|", 2),
+    }
+    quality = {
+        name: number(x, names[name][1]) for name, x in evaluation.critic.items() if name in names
+    }
+    rows = [(text, quality[name]) for name, (text, _) in names.items() if name in quality]
     if rows:
         print_table(("safety critic on these episodes", ""), rows)
+    limit = f"limit {evaluation.cost_limit:g}" if evaluation.cost_limit is not None else ""
+    print_verdict(limit, evaluation.verdict)
+    print_verdict("safety critic", evaluation.critic_verdict)
 
 
-def print_export(contract: dict[str, Any], difference: float) -> None:
+def print_limits(found: Any) -> None:
+    """Print what policies cost, and which limits bind."""
+    rows = []
+    for policy in found.policies.values():
+        cost = policy.cost
+        interval = f"{number(max(cost.low, 0.0))} to {number(cost.high)}"
+        means = (number(cost.value), interval, number(policy.reward), percent(policy.success))
+        rows.append((policy.name, policy.about, *means))
+    header = ("policy", "what it is", "cost", "95% interval", "reward", "success")
+    print_table(header, rows, f"{found.task}: means over episodes")
+    print(found.words)
+
+
+def print_dial(found: Any) -> None:
+    """Print what a policy costs and earns by its tolerance, and what to use for each limit."""
+    rows = [
+        (
+            x.option,
+            number(x.cost.value),
+            f"{number(max(x.cost.low, 0.0))} to {number(x.cost.high)}",
+            number(x.reward),
+        )
+        for x in found.settings
+    ]
+    header = ("screen", "cost", "95% interval", "reward")
+    print_table(header, rows, f"{found.task}: one policy by the tolerance of its screen")
+    for sentence in found.words:
+        print(sentence)
+
+
+def print_export(contract: dict[str, Any], difference: float | None) -> None:
+    """Print a contract; `difference` is that of the file's actions from the agent's."""
     screen, period = contract["network"]["screen"], contract["period"]
     rows = [
         ("policy", f"{contract['method']} on {contract['task']}, {contract['steps']:,} steps"),
@@ -148,13 +212,17 @@ def print_export(contract: dict[str, Any], difference: float) -> None:
         ("limit", f"{contract['cost_limit']:g}"),
         ("screen", "none" if screen is None else f"tolerance {screen['tolerance']:g}"),
         ("bad input", f"fallback {contract['on_bad_input']['fallback']}"),
-        ("difference", f"{difference:.1e} from the agent's own actions"),
     ]
+    if difference is not None:
+        rows.append(("difference", f"{difference:.1e} from the agent's own actions"))
     print_table(("", ""), rows)
 
 
 def print_certificate(certificate: dict[str, Any]) -> None:
-    """Print a certificate: its numbers with the screen on and off, and what can be signed."""
+    """Print a certificate: verdict, numbers with the screen on and off, and what can be signed."""
+    from safecritic.runtime.certificate import headline, statement
+
+    print(headline(certificate))
     chosen, episodes = certificate["choice_of_tolerance"], certificate["episodes"]
     if chosen is not None:
         names = ("tolerance", "bound", "reward")
@@ -166,12 +234,20 @@ def print_certificate(certificate: dict[str, Any]) -> None:
     for name in ("on", "off"):
         if (made := certificate[f"screen_{name}"]) is not None:
             counted = (f"{made['above']} of {episodes}", f"{100 * made['rate_bound']:.1f}%")
-            means = (number(made["mean_cost"]), number(made["mean_reward"]))
+            means = (number(made[x]) for x in ("mean_cost", "worst_decile", "mean_reward"))
             rows.append((name, number(made["bound"]), *counted, *means))
-    header = ("screen", "next cost at most", "above the limit", "rate at most", "mean", "reward")
+    header = (
+        "screen",
+        "next cost at most",
+        "above the limit",
+        "rate at most",
+        "mean",
+        "worst 10%",
+        "reward",
+    )
     title = f"{episodes} fresh episodes, confidence {certificate['confidence']:g}, "
     print_table(header, rows, f"{title}limit {certificate['cost_limit']:g}")
-    print(certificate["statement"])
+    print(statement(certificate))
 
 
 # Studies
@@ -189,6 +265,12 @@ def print_study(out: Path) -> None:
         title = f"{task}, mean ± standard error over n seeds (success in %):\n"
         title += "the last 100 training episodes, then the deployed policy"
         print_table(("method", "n", *tables.OVERVIEW), lines, title)
+    print("\nIs the limit kept, and are the safety critics of use?")
+    for method, case in table.groups:
+        print_verdict(f"{case}  {method}", table.verdict(method, case))
+        found = table.critic_verdict(method, case)
+        if found is not None and found.word == verdict.USELESS:
+            print_verdict(f"{case}  {method}  safety critic", found)
     print(f"interquartile means and intervals: {out / 'summary.csv'}; runs: {out / 'runs.csv'}")
 
 

@@ -22,16 +22,15 @@ from typing import Any
 
 import numpy as np
 
+from safecritic.runtime import schema as forms
+from safecritic.runtime.schema import printable, shown
+
 JSON_BYTES = 32 * 2**20
-JSON_CONTAINERS = 200_000  # lists and objects in a JSON file
-JSON_VALUES = 1_000_000
-JSON_DEPTH = 24
 TABLE_BYTES = 96 * 2**20
 TABLE_CELLS = 8_000_000
 TABLE_COLUMNS = 1_000
 LINE_BYTES = 64 * 1024
 TEXT_BYTES = 2**20
-SHOWN = 60  # characters of a wrong value in a message
 CHECKSUM = "sha256"
 PART = ".part"  # end of the name of a file that is being written
 
@@ -225,22 +224,6 @@ def locked_file(path: Path) -> io.BufferedReader:
     return file
 
 
-def printable(text: str) -> str:
-    """Return a text without what a terminal would take as a command."""
-    return "".join(sign if sign.isprintable() else " " for sign in text)
-
-
-def shown(value: Any) -> str:
-    """Return a wrong value for a message: short, on one line."""
-    if isinstance(value, str | int | float | bool | None):
-        text = repr(value)
-    elif isinstance(value, list | dict):
-        text = f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
-    else:
-        text = type(value).__name__
-    return printable(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
-
-
 # ---------------------------------------------------------------- JSON
 
 
@@ -285,29 +268,10 @@ def check_json(path: Path, data: bytes, schema: Any = None) -> dict[str, Any]:
 
 def parse_json(path: Path, data: bytes) -> Any:
     """Return what JSON text holds; refuse what is too large, too deep or says a key twice."""
-    containers = data.count(b"[") + data.count(b"{")
-    if containers > JSON_CONTAINERS or data.count(b",") > JSON_VALUES:
-        raise damaged(path, f"it has {containers:,} lists and {data.count(b','):,} values")
     try:
-        content = json.loads(data.decode("utf-8"), object_pairs_hook=_once)
-    except RecursionError:
-        raise damaged(path, "it is nested too deeply") from None
+        return forms.parse(data)
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError too
         raise damaged(path, printable(str(error)[:120])) from error
-    level: list[Any] = [[content]]
-    for _ in range(JSON_DEPTH + 1):
-        inside = (x.values() if isinstance(x, dict) else x for x in level)
-        level = [x for values in inside for x in values if isinstance(x, list | dict)]
-        if not level:
-            return content
-    raise damaged(path, f"it is nested more than {JSON_DEPTH} deep")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        raise ValueError("a key is there twice")
-    return content
 
 
 # ---------------------------------------------------------------- tables

@@ -13,6 +13,7 @@ ELSEWHERE = {
     "hidden_sizes": "hidden",
     "n_step": "steps",
 }
+SHORTEST = 4  # letters of what is looked for within a name
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -22,12 +23,15 @@ def suggest(name: str, known: Iterable[str]) -> str:
     'did you mean CarGoal1?'
     >>> suggest("learning_rate", ["learning_starts", "actor_lr", "safety.lr"])
     'did you mean actor_lr or safety.lr?'
+    >>> suggest("hopper", ["CarGoal1", "SafetyHopperVelocity-v1"])
+    'did you mean SafetyHopperVelocity-v1?'
     """
     spelling = {key.lower(): key for key in known}
     meant = name.lower().replace("-", "_")
     meant = ELSEWHERE.get(meant, meant)
-    # names that have all its words come before those that merely look alike
+    # names that have all its words, or all of it, come before those that merely look alike
     close = [key for key in spelling if _words(meant) <= _words(key)]
+    close = close or [key for key in spelling if len(meant) >= SHORTEST and meant in key]
     close = close or difflib.get_close_matches(meant, spelling, cutoff=0.6)
     if close:
         return f"did you mean {' or '.join(spelling[key] for key in close[:3])}?"

@@ -23,8 +23,8 @@ LEAST_VARIANCE = 1e-4  # a nearly constant input is not blown up
 class Scaler(NamedTuple):
     """Running mean and variance of an agent's inputs.
 
-    They are the observation and, behind it, each declared proximity input raised to a power, after
-    which only what is near stands out.
+    They are the observation and, behind it, ramps of each declared proximity input, in which what
+    is near stands out.
     """
 
     mean: jax.Array  # (I,)
@@ -35,7 +35,7 @@ class Scaler(NamedTuple):
 
 def input_size(spec: EnvSpec) -> int:
     """Return the number of inputs of an agent's networks, without actions."""
-    return spec.obs_dim + len(spec.proximity)
+    return spec.obs_dim + decide.RAMPS * len(spec.proximity)
 
 
 def scaler_init(spec: EnvSpec) -> Scaler:
@@ -45,7 +45,7 @@ def scaler_init(spec: EnvSpec) -> Scaler:
 
 
 def widen(scaler: Scaler, obs: jax.Array) -> jax.Array:
-    """Return observations (..., O) with the raised proximity inputs behind them, (..., I)."""
+    """Return observations (..., O) with the ramps of the proximity inputs behind them, (..., I)."""
     return decide.widen(jnp, jnp.asarray(obs, jnp.float32), scaler.proximity)
 
 
@@ -89,7 +89,7 @@ def critic_gains(scaler: Scaler) -> jax.Array:
 
 
 def critic_inputs(scaler: Scaler, obs: jax.Array) -> jax.Array:
-    """Return what a safety critic sees: raised proximity inputs stand out from all else."""
+    """Return what a safety critic sees: ramps of proximity inputs stand out from all else."""
     return inputs(scaler, obs) * critic_gains(scaler)
 
 

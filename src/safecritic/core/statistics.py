@@ -56,12 +56,6 @@ def interval_of_difference(ours: np.ndarray, theirs: np.ndarray) -> Interval:
     return Interval(mean - other, mean - other - half, mean - other + half)
 
 
-def interquartile_mean(values: np.ndarray) -> float:
-    """Return the mean without the lowest and the highest quarter (rounded down) of the values."""
-    known = _known(values)
-    return float(stats.trim_mean(known, 0.25)) if len(known) else float("nan")
-
-
 def interval_of_iqm(values: np.ndarray, seed: int = 0, resamples: int = RESAMPLES) -> Interval:
     """Return the interquartile mean with its interval."""
 

@@ -3,6 +3,7 @@
 Nothing here needs the network; `export` adds its description and its hash.
 """
 
+import warnings
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,7 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 from safecritic.core import scaling
 from safecritic.deploy.names import names_of, period_of
 from safecritic.run.folder import versions
+from safecritic.run.watch import RunWarning
 from safecritic.tasks.observations import leaves
 
 WIDTH = 50.0  # stds around the mean within which a number without bounds is believed
@@ -81,7 +83,10 @@ def make(
 
 def _parts(space: gymnasium.Space) -> list[dict[str, Any]]:
     """Return the parts of an observation in the order in which training flattens them."""
-    return [{"path": list(path), "discrete": _values(leaf)} for path, leaf in leaves(space)]
+    return [
+        {"path": list(path), "shape": list(leaf.shape or ()), "discrete": _values(leaf)}
+        for path, leaf in leaves(space)
+    ]
 
 
 def _values(space: gymnasium.Space) -> list[list[int]] | None:
@@ -135,6 +140,17 @@ def observation_bounds(agent: Any, rows: Any) -> tuple[list[float], list[float],
         high = np.maximum(high, most + (most - least))
     own = np.array([space.low.ravel(), space.high.ravel()], np.float64)
     known, slack = np.isfinite(own), np.array([[-SLACK], [SLACK]])
+    if rows is not None:  # a declared bound that training has left would refuse what is normal
+        left = np.array([least < own[0] - SLACK, most > own[1] + SLACK])
+        if left.any():
+            places = np.flatnonzero(left.any(axis=0))[:8].tolist()
+            warnings.warn(
+                f"the environment's observation_space is narrower than its observations, at "
+                f"{places}: these are believed as far as training saw them; correct the space",
+                RunWarning,
+                stacklevel=2,
+            )
+            known = known & ~left
     low, high = np.where(known, own + slack, [low, high]).tolist()
     bounded = (known[0] & known[1]).tolist()
     return low, high, ["environment" if each else "training" for each in bounded]

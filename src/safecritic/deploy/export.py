@@ -17,7 +17,9 @@ from safecritic.core import files
 from safecritic.deploy import contract as contracts
 from safecritic.deploy import graph
 from safecritic.deploy.network import extract
+from safecritic.runtime import certificate as certificates
 from safecritic.runtime import file as policy_file
+from safecritic.runtime.contract import wrong
 from safecritic.runtime.file import Contents, policy_hash
 from safecritic.runtime.network import Network
 from safecritic.tasks.adapter import Adapted
@@ -66,9 +68,13 @@ def prepare(
     contents, blob = _described(agent, content, tolerance)
     network = Network(contents.contract["network"], contents.arrays)
     difference = compare(agent, network, tolerance is None)
-    if onnx:
-        contents = contents._replace(graph=graph.build(network))
-    return Exported(contents, blob, difference)
+    model = graph.build(network) if onnx else None
+    sha256 = [None if x is None else hashlib.sha256(x).hexdigest() for x in (blob, model)]
+    contents.contract.update(parameters_sha256=sha256[0], graph_sha256=sha256[1])
+    contents.contract["policy_sha256"] = policy_hash(contents.contract)
+    if text := wrong(contents.contract):  # as its reader will see it
+        raise ValueError(f"this policy cannot be described in a file, {text}")
+    return Exported(contents._replace(graph=model), blob, difference)
 
 
 def in_memory(agent: Any) -> Contents:
@@ -81,7 +87,7 @@ def _described(agent: Any, content: dict[str, Any], tolerance: float | None) -> 
     """Return the contract with the network and its arrays, and the bytes of these."""
     about, arrays = extract(agent, tolerance)
     blob = safetensors.numpy.save({k: np.array(v, order="C") for k, v in sorted(arrays.items())})
-    content |= {"network": about, "policy_sha256": policy_hash(blob, about)}
+    content |= {"network": about, "policy_sha256": hashlib.sha256(blob).hexdigest()}
     return Contents(content, arrays, None, None), blob
 
 
@@ -136,29 +142,51 @@ def agent_decisions(agent: Any, obs: np.ndarray, spent: np.ndarray) -> tuple[Any
 
 
 def prepare_with_certificate(
-    agent: Any, file: Path, *, tolerance: float | None = None, **options: Any
+    agent: Any, file: Path, *, tolerance: float | None = None, onnx: bool = True, **options: Any
 ) -> tuple[Exported, dict[str, Any] | None, str]:
-    """Return a policy with its certificate's tolerance, that if it is valid, and a note."""
+    """Return a policy, its certificate if that is valid for it, and a note.
+
+    Without another `tolerance` it has the one that was certified. That of a void certificate was
+    chosen for another policy, and is left out with it.
+    """
     if not files.is_there(file):
-        return prepare(agent, tolerance=tolerance, **options), None, "no certificate (certify)"
+        made = prepare(agent, tolerance=tolerance, onnx=onnx, **options)
+        return made, None, "no certificate (certify)"
     certificate = files.read_json(file)
-    certified = certificate.get("tolerance") if tolerance is None else tolerance
-    exported = prepare(agent, tolerance=certified, **options)
+    if text := certificates.wrong(certificate):
+        raise ValueError(f"{file} was altered, {text}: certify again, or remove it")
+    certified = certificate["tolerance"] if tolerance is None else tolerance
+    exported = prepare(agent, tolerance=certified, onnx=onnx, **options)
     try:
         require_valid(certificate, exported)
     except ValueError as error:
-        return exported, None, f"left out: {error}"
-    return exported, certificate, f"certificate: {certificate.get('statement')}"
+        note = f"left out: {error}"
+        if tolerance is None and certified is not None:
+            exported = prepare(agent, onnx=onnx, **options)
+            note += f"; the tolerance is the one it was trained with, not {certified:g}"
+        return exported, None, note
+    return exported, certificate, f"certificate: {certificates.statement(certificate)}"
 
 
 def require_valid(certificate: dict[str, Any], exported: Exported) -> None:
-    """Raise ValueError if a certificate was made for another policy."""
-    made_for, here = certificate.get("policy_sha256"), exported.contract["policy_sha256"]
-    if made_for != here:
+    """Raise ValueError if a certificate was made for another policy or environment."""
+    contract = exported.contract
+    made_for, here = certificate["policy_sha256"], contract["policy_sha256"]
+    world, task = certificate["environment"], contract["task"]
+    if world["task"] != task:
         raise ValueError(
-            f"the certificate is void: it was made for the policy {str(made_for)[:12]}, this is "
-            f"{here[:12]}; certify it again (safecritic certify)"
+            f"the certificate is void: it was made on {world['task']}, this policy is for {task}; "
+            "certify it there (safecritic certify)"
         )
+    if made_for == here:
+        return
+    why = "other parameters"
+    if certificate["parameters_sha256"] == contract["parameters_sha256"]:
+        why = "another tolerance, fallback, period or ONNX graph"
+    raise ValueError(
+        f"the certificate is void: it was made for the policy {made_for[:12]}, this is "
+        f"{here[:12]} ({why}); certify it again (safecritic certify)"
+    )
 
 
 def write(path: str | Path, exported: Exported, certificate: dict[str, Any] | None = None) -> Path:

@@ -53,7 +53,7 @@ def extract(agent: Any, tolerance: float | None = None) -> tuple[dict[str, Any],
     screen = getattr(config, "screen", None)
     if safety is not None and screen:
         if tolerance is None:
-            tolerance = config.tolerance if printed else screen.tolerance
+            tolerance = trained_tolerance(agent)
         if printed:
             rng = np.random.default_rng(CANDIDATES_SEED)
             drawn = paper.STD * rng.standard_normal((paper.CANDIDATES, spec.action_dim))
@@ -76,6 +76,14 @@ def extract(agent: Any, tolerance: float | None = None) -> tuple[dict[str, Any],
         if not np.isfinite(array).all():
             raise ValueError(f"{name} is not finite: this agent has diverged and is not deployed")
     return about, arrays
+
+
+def trained_tolerance(agent: Any) -> float:
+    """Return the tolerance of the screen that an agent has: the one that was set, or more."""
+    if isinstance(agent.config, paper.PaperSettings):
+        return agent.config.tolerance
+    learned = getattr(agent.training.device.agent, "tolerance", None)
+    return float(agent.config.screen.tolerance if learned is None else learned)
 
 
 def _actor(agent: Any, state: Any, arrays: Arrays, printed: bool) -> dict[str, Any]:

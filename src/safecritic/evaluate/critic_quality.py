@@ -48,8 +48,8 @@ def critic_steps(
         columns.append((q[usable], realised[usable], costly[usable]))
         kept.append(usable)
     q, realised, costly = (np.concatenate(column) for column in zip(*columns, strict=True))
-    own = None if influence is None else influence[np.concatenate(kept)]
-    return CriticSteps(q, realised, costly, own)
+    kept_influence = None if influence is None else influence[np.concatenate(kept)]
+    return CriticSteps(q, realised, costly, kept_influence)
 
 
 def critic_quality(steps: CriticSteps) -> dict[str, float]:

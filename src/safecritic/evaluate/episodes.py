@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from safecritic.evaluate.critic_quality import CriticSteps, critic_quality, critic_steps
+from safecritic.evaluate.verdict import Verdict, of_costs, of_critic
 from safecritic.run.episode import Episode, episode_row, over_known
 from safecritic.run.folder import finite_or_none, write_json
 from safecritic.run.rollout import Rollout
 
+SEED = 10_000  # far from the seeds people train with
 # by whether the screen was on; None: the method has no screen
 POLICY = {
     None: "deployed: no exploration noise",
@@ -56,6 +58,21 @@ class Evaluation:
     observations: np.ndarray  # (N, O), adapted, of all steps
     cost_limit: float | None = None
     screen: bool | None = None  # whether the screen was on; None: the method has none
+    run: str | None = None  # digest of the run whose policy it was; None: of none as it is saved
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether these episodes keep the limit; None if there is none."""
+        if self.cost_limit is None:
+            return None
+        return of_costs([row["cost"] for row in self.episodes], self.cost_limit)
+
+    @property
+    def critic_verdict(self) -> Verdict | None:
+        """Whether the safety critic is of use; None for a method without one."""
+        if not self.critic:
+            return None
+        return of_critic(self.critic["auc"], self.critic["ratio"])
 
     @property
     def nearest(self) -> float:
@@ -81,6 +98,8 @@ class Evaluation:
             "reward": f"{self.means['reward']:.2f}",
             "cost": f"{self.means['cost']:.2f}{limit}",
         }
+        if self.verdict is not None:
+            summary["limit"] = str(self.verdict)
         if len(self.cost_parts) > 1:
             parts = [f"{name} {part.mean:.2f}" for name, part in self.cost_parts.items()]
             summary["its parts"] = ", ".join(parts)
@@ -93,6 +112,8 @@ class Evaluation:
         for name, (value, text) in numbers.items():
             if not math.isnan(value):
                 summary[name] = text.format(value)
+        if self.critic_verdict is not None:
+            summary["Q_C"] = str(self.critic_verdict)
         lines = [f"  {name:<14}{text}" for name, text in summary.items()]
         return "\n".join(["Evaluation", *lines])
 
@@ -100,8 +121,11 @@ class Evaluation:
         """Write everything but the steps as JSON."""
         content = {
             "policy": POLICY[self.screen],
+            "screen": self.screen,
             "seed": self.seed,
+            "run": self.run,
             "means": self.means,
+            "verdict": self.verdict and self.verdict._asdict(),
             "safety_critic": self.critic,
             "cost_parts": {name: part._asdict() for name, part in self.cost_parts.items()},
             "episodes": self.episodes,

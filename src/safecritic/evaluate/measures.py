@@ -25,6 +25,7 @@ from safecritic.run import records
 from safecritic.run.folder import finite_or_none, read_json, write_json
 
 ARRAYS = "arrays_sha256"  # key of measures.json: checksum of the other file
+RUN = "run"  # key of measures.json: digest of the run that was measured
 MOST_BYTES = 256 * 2**20
 STEPS = ("steps/q_cost", "steps/realised")
 
@@ -77,6 +78,8 @@ def measure_run(agent: Any, evaluation: Evaluation, run: Path) -> None:
     files.refuse_special(path)
     path.unlink(missing_ok=True)  # it says that all is there, so it goes first and comes last
     content: dict[str, Any] = finite_or_none(numbers)
+    if (digest := getattr(evaluation, "run", None)) is not None:
+        content[RUN] = digest
     if arrays:
         blob = save(arrays)
         files.write_bytes(run / "measures.safetensors", blob)
@@ -87,7 +90,7 @@ def measure_run(agent: Any, evaluation: Evaluation, run: Path) -> None:
 def read_measures(run: Path) -> dict[str, Any]:
     """Return the numbers of each measure of a run; empty if it was not measured."""
     content = read_json(run / "measures.json", records.Measures)
-    return {name: numbers for name, numbers in content.items() if name != ARRAYS}
+    return {name: numbers for name, numbers in content.items() if name not in (ARRAYS, RUN)}
 
 
 def read_arrays(run: Path) -> dict[str, np.ndarray]:

@@ -84,11 +84,12 @@ def check_critic(critic: Any, obs: np.ndarray, config: Any, seed: int) -> list[d
 
     rng = np.random.default_rng(seed)
     states = obs[rng.permutation(len(obs))[:STATES]]
-    own = critic.actions(states)
-    sigma = float(critic.q_cost(states, own).std()) + SIGMA_EPSILON
-    shape = (len(states), DRAWS, own.shape[1])
+    policy_actions = critic.actions(states)
+    sigma = float(critic.q_cost(states, policy_actions).std()) + SIGMA_EPSILON
+    shape = (len(states), DRAWS, policy_actions.shape[1])
     noise = config.noise_sigma * rng.standard_normal(shape)
-    uniform, near = rng.uniform(-1.0, 1.0, shape), np.clip(own[:, None] + noise, -1.0, 1.0)
+    uniform = rng.uniform(-1.0, 1.0, shape)
+    near = np.clip(policy_actions[:, None] + noise, -1.0, 1.0)
     rows = np.repeat(states, DRAWS, axis=0)
     flat = (actions.astype(np.float32).reshape(-1, shape[2]) for actions in (uniform, near))
     at_uniform, at_policy = (critic.q_cost(rows, actions).reshape(shape[:2]) for actions in flat)

@@ -79,8 +79,8 @@ def trace(method: str, x: Any, y: Any, style: Style | None = None, **more: Any) 
     look = {"color": style.colour, "symbol": SYMBOLS.get(style.marker, style.marker), "size": 8}
     line = {"color": style.colour, "dash": style.dash, "width": style.width}
     look |= {"line": {"color": "white", "width": 0.7}} | more.pop("marker", {})
-    own = {"name": escape(title(method)), "legendgroup": method, "line": line, "marker": look}
-    return go.Scatter(x=np.float32(x), y=np.float32(y), **(own | more))
+    defaults = {"name": escape(title(method)), "legendgroup": method, "line": line, "marker": look}
+    return go.Scatter(x=np.float32(x), y=np.float32(y), **(defaults | more))
 
 
 def bars(errors: Any) -> dict[str, Any]:

@@ -132,13 +132,14 @@ def _short(study: Study) -> str:
     for method in study.methods:
         for case in study.cases:
             if study.shorter_than_the_paper(method, case):
-                of = short.setdefault(study.paper_steps(method), {})
-                of[title(method)] = of.get(title(method), ()) + study.steps(method, case)
+                by_method = short.setdefault(study.paper_steps(method), {})
+                name = title(method)
+                by_method[name] = by_method.get(name, ()) + study.steps(method, case)
     reasons = []
-    for needed, of in short.items():
-        counts = [steps for of_method in of.values() for steps in of_method]
+    for needed, by_method in short.items():
+        counts = [steps for of_method in by_method.values() for steps in of_method]
         steps = steps_text(min(counts), max(counts))
-        reasons.append(f"{listed(list(of))}: {steps} steps in place of {needed:,}")
+        reasons.append(f"{listed(list(by_method))}: {steps} steps in place of {needed:,}")
     text = f"Shorter than the paper's runs, as paper.toml has them ({'; '.join(reasons)}): "
     return text + "differences from the paper's numbers say nothing about it." if short else ""
 

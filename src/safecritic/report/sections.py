@@ -12,6 +12,7 @@ from typing import Any
 from safecritic.study.table import in_order
 
 INTRODUCTIONS = {
+    "Kept or not": "Does each method keep the limit, and is its safety critic of use?",
     "Limits": "What each method does with a tighter or a looser cost limit.",
     "Training": "Reward and cost while learning, exploration included.",
     "Deployment": "The trained policies: no exploration noise, screen on.",

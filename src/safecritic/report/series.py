@@ -112,8 +112,8 @@ def influence_and_error(study: Study, method: str, case: str) -> tuple[np.ndarra
     """Return u and |Q_C - realised discounted cost| of the deployed steps of all seeds."""
     arrays = [run.arrays for run in study.of(method, case) if "steps/influence" in run.arrays]
     parts = [np.zeros((2, 0))]
-    for own in arrays:
-        error = np.abs(own["steps/q_cost"] - own["steps/realised"])
-        parts.append(np.stack([own["steps/influence"], error]))
+    for run_arrays in arrays:
+        error = np.abs(run_arrays["steps/q_cost"] - run_arrays["steps/realised"])
+        parts.append(np.stack([run_arrays["steps/influence"], error]))
     influence, error = np.concatenate(parts, axis=1)
     return influence, error

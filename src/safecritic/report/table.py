@@ -6,8 +6,8 @@ from pathlib import Path
 
 from safecritic.study.table import write_csv
 
-TEXTS = ("claim", "here")  # columns of sentences
-WORDS = ("task", "method", "run", "state", "setting", "package", "verdict", *TEXTS)
+TEXTS = ("claim", "here", "because", "because of")  # columns of sentences
+WORDS = ("task", "method", "run", "state", "setting", "package", "verdict", "critic", *TEXTS)
 
 
 @dataclass

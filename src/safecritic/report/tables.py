@@ -16,6 +16,7 @@ from urllib.parse import quote
 import numpy as np
 
 from safecritic.core import statistics
+from safecritic.evaluate import verdict
 from safecritic.report import claims, sections
 from safecritic.report.data import PaperValue, Study, steps_text, title
 from safecritic.report.table import Table
@@ -57,6 +58,8 @@ class Column:
     digits: int = 2
     scale: float = 1.0
     iqm: bool = True
+    unlike: str = ""  # another source: left out where it has the same numbers
+    about: str = ""  # joins the caption of a table that has the column
 
 
 def first_cells(
@@ -121,6 +124,12 @@ class Compared:
             summaries = [study.summary(method, case, column.source) for case, method in rows]
             if not any(summary.n for summary in summaries):
                 continue
+            if column.unlike and all(
+                np.array_equal(study.values(m, x, column.source), study.values(m, x, column.unlike))
+                for x, m in rows
+            ):
+                continue
+            table.caption += column.about
             place = len(table.header)
             best = {case: best_methods(study, case, column, self.cost) for case in cases}
             table.marks |= {
@@ -185,14 +194,28 @@ deployment_table = Compared(
     "deployment",
     "Deployment",
     "The trained policies without exploration noise, with the screen on, all in the same scenes. "
-    "Cost is in the task's own unit, contacts counts the steps in contact. Distance: from the "
-    "robot to the edge of the nearest hazard in metres, mean over an episode.",
+    "Cost is in the task's own unit.",
     [
         Column("reward", "deployed_reward", "reward", max),
-        Column("contacts", "deployed_contacts", "cost", min, iqm=False),
+        Column(
+            "contacts",
+            "deployed_contacts",
+            "cost",
+            min,
+            iqm=False,
+            unlike="deployed_cost",
+            about=" Contacts counts the steps in contact.",
+        ),
         Column("cost", "deployed_cost", best=min),
         Column("success %", "deployed_success", "success", max, 1, 100.0, iqm=False),
-        Column("distance", "deployed_hazard_distance_mean", best=max, iqm=False),
+        Column(
+            "distance",
+            "deployed_hazard_distance_mean",
+            best=max,
+            iqm=False,
+            about=" Distance: from the robot to the edge of the nearest hazard in metres, mean "
+            "over an episode.",
+        ),
     ],
     paper="deployment",
     number="Tables 3 and 4",
@@ -273,7 +296,8 @@ def theorem_table(study: Study, folder: Path) -> Table:
     )
     header = ["task", "method", "n", *CONTEXT, "m", *THEOREM.values()]
     table = Table("theorem", "Theorem 1 on trained critics", caption, header, [], folded=True)
-    for case in study.cases if study.of_the_paper else []:
+    known = {task for _, _, task, _ in study.paper}
+    for case in (name for name in study.cases if study.case_of[name].task in known):
         for method in study.methods:
             for checks in zip(*study.measured(method, case, "theorem"), strict=False):
                 row = [*first_cells(study, method, case, len(checks)), str(checks[0]["m"])]
@@ -322,8 +346,8 @@ def settings_table(study: Study, folder: Path) -> Table:
             if value is not None:
                 values.setdefault(name, {}).setdefault(run.method, {})[str(value)] = None
     rows = [
-        [name, *(" / ".join(of.get(method, [NONE])) for method in study.methods)]
-        for name, of in values.items()
+        [name, *(" / ".join(by_method.get(method, [NONE])) for method in study.methods)]
+        for name, by_method in values.items()
     ]
     caption = (
         "All settings of every method, as the runs were given them; where they differ between "
@@ -343,11 +367,44 @@ def versions_table(study: Study, folder: Path) -> Table:
     return Table("versions", "Versions", caption, ["package", "version"], rows)
 
 
+MARKS = {
+    verdict.KEPT: "best",
+    verdict.BROKEN: "worse",
+    verdict.USELESS: "worse",
+    verdict.OPEN: "open",
+}
+
+
+def verdicts_table(study: Study, folder: Path) -> Table:
+    """Make a table of the verdicts in words: on the limit, and on the safety critic."""
+    caption = (
+        "A limit is kept if the 95% interval of the mean deployed cost, by Student's t over "
+        "seeds, lies within it, and not kept if it lies above. A safety critic is useless if "
+        f"its AUC is below {verdict.LEAST_AUC:g}, or if it expects more than "
+        f"{verdict.MOST_RATIO:g} times the cost that comes, or less than a third of it; medians."
+    )
+    header = ["task", "method", "limit", "verdict", "because", "critic", "because of"]
+    table = Table("verdicts", "Verdicts in words", caption, header, [])
+    for case in study.cases:
+        for method in study.methods:
+            judged = study.verdict(method, case), study.critic_verdict(method, case)
+            if judged[0] is None:
+                continue
+            for at, found in zip((3, 5), judged, strict=True):
+                if found is not None and found.word in MARKS:
+                    table.marks[len(table.rows), at] = MARKS[found.word]
+            cells = [cell for found in judged for cell in (found or (NONE, NONE))]
+            limit = limit_text(study.limit(case, method))
+            table.rows.append([study.case_of[case].task, title(method), limit, *cells])
+    return table
+
+
 # ---------------------------------------------------------------- the sections
 
 Function = Callable[[Study, Path], Table]
 
 TABLES: dict[str, list[Function]] = {
+    "Kept or not": [verdicts_table],
     "Limits": [limits_table],
     "Training": [training_table, late_table],
     "Deployment": [deployment_table],

@@ -5,7 +5,9 @@ donated, so the replay is written in place. The host reads metrics only at its l
 then their sums are kept, and the first step at which one was not finite.
 """
 
+import contextlib
 import functools
+import threading
 from typing import Any, NamedTuple
 
 import jax
@@ -128,6 +130,33 @@ def compile_agent(agent: Any, config: Any, spec: EnvSpec) -> Compiled:
         values=jit(agent.values, config=config),
         metrics=metrics,
     )
+
+
+def compile_ahead(compiled: Compiled, device: Device, spec: EnvSpec) -> list[threading.Thread]:
+    """Compile in threads what the first learning step needs, while the caller does other things.
+
+    A call that comes after its thread has ended finds the function compiled. There is nothing to do
+    where another run with the same settings has compiled it already.
+    """
+    if compiled.learn._cache_size():
+        return []
+    number, obs = (jax.ShapeDtypeStruct(x, np.float32) for x in ((), (spec.obs_dim,)))
+    row = jax.ShapeDtypeStruct((2 * spec.obs_dim + spec.action_dim + 6,), np.float32)
+    shapes = jax.eval_shape(lambda: device)
+
+    def compile_these(*calls: tuple[Any, tuple[Any, ...]]) -> None:
+        for function, arguments in calls:
+            # an error is raised where the function is called
+            with contextlib.suppress(Exception):
+                function.lower(*arguments).compile()
+
+    acting = (compiled.act, (shapes.agent, obs, number))
+    ending = (compiled.end_episode, (shapes.agent, number, number))
+    plan = ([(compiled.learn, (shapes, row))], [acting, ending])
+    threads = [threading.Thread(target=compile_these, args=calls) for calls in plan]
+    for thread in threads:
+        thread.start()
+    return threads
 
 
 def init_device(key: jax.Array, agent: Any, config: Any, spec: EnvSpec, metrics: int) -> Device:

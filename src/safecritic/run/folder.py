@@ -296,6 +296,11 @@ def settings_of(description: dict[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps({name: description[name] for name in names}))
 
 
+def run_digest(settings: Any, tables: Any) -> str:
+    """Return what names a run as far as it is: SHA-256 of its settings and of its tables' cut."""
+    return files.digest({"settings": settings, "tables": tables})
+
+
 def read_config(path: str | Path) -> dict[str, Any]:
     """Read the config.json of a run folder or a saved agent."""
     file = Path(path) / "config.json"

@@ -21,12 +21,12 @@ import numpy as np
 from safecritic.core.compilation import use_compilation_cache
 from safecritic.core.files import FileError
 from safecritic.run import checkpoint, failure, restored
-from safecritic.run.callbacks import BaseCallback
+from safecritic.run.callbacks import BaseCallback, Logger
 from safecritic.run.checkpoint import Arrays
 from safecritic.run.compiled import device_arrays, restore_device
 from safecritic.run.episode import EPISODE_COLUMNS, WINDOW, Intervals
 from safecritic.run.failure import NotFiniteError, RunStopped, stop_of
-from safecritic.run.folder import RunFolder
+from safecritic.run.folder import RunFolder, finite
 from safecritic.run.rollout import ActionError
 from safecritic.run.stream import State, join, split
 from safecritic.run.watch import STEPS, RunWarning, Watch
@@ -65,6 +65,10 @@ class Loop:
         self.locals: dict[str, Any] = {}  # the last step, for callbacks
         self.watch = Watch(config.cost_limit)
         self.fault: Fault | None = None  # of the last `run`
+        self.logger = Logger()  # of callbacks
+
+    def prepare(self) -> None:
+        """Begin what takes a while before the first learning step."""
 
     def advance(self) -> list[dict[str, float]]:
         """Take one or more environment steps and learn; return the rows of ended episodes."""
@@ -87,6 +91,10 @@ class Loop:
 
     def put_back(self, states: list[State]) -> list[str]:
         """Restore the environments; return notes on what could not be restored."""
+        raise NotImplementedError
+
+    def set_env(self, env: Any, env_id: str | None, declared: dict[str, Any]) -> None:
+        """Go on in another environment, from a reset; the open episode is dropped."""
         raise NotImplementedError
 
     def steps_own_env(self) -> bool:
@@ -151,6 +159,7 @@ class Loop:
         every: Intervals,
         received: list[int],
     ) -> str:
+        self.prepare()
         reason, saved = "finished", -1
         clock, clock_step = time.perf_counter(), self.step
         compiled = False
@@ -173,6 +182,7 @@ class Loop:
                 clock, clock_step = now, self.step
                 if self._passed(every.critic_every, before):
                     metrics |= self.take_critic_quality()
+                metrics |= finite(self.logger.take())
                 if folder is not None:
                     folder.write_update(self.step, metrics)
                 callback.on_log(metrics)

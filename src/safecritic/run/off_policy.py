@@ -10,6 +10,7 @@ on the device and fetched only at the log interval. The compiled functions are i
 """
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from safecritic.core.interface import EnvSpec
 from safecritic.run import restored
 from safecritic.run.checkpoint import Arrays
-from safecritic.run.compiled import Device, compile_agent, cut_off, first_state, pack
+from safecritic.run.compiled import Device, compile_agent, compile_ahead, cut_off, first_state, pack
 from safecritic.run.episode import Episode, episode_row, steps_table
 from safecritic.run.failure import NotFiniteError
 from safecritic.run.loop import Loop
@@ -54,14 +55,20 @@ class OffPolicyTraining(Loop):
         self.stream: Any = None if env is None else Stream(env, seed, rng)
         self.saved_streams: list[State] | None = None  # of a run restored without environment
         self.pending: np.ndarray | None = None
+        self.compiling: list[threading.Thread] = []  # what the first learning step needs
         self.critic_quality = critic_quality
         self.unassessed_episodes: list[Episode] = []  # ended since `take_critic_quality`
+
+    def prepare(self) -> None:
+        self.compiling = compile_ahead(self.compiled, self.device, self.spec)
 
     def advance(self) -> list[dict[str, float]]:
         """Take one decision and one learning step; return the row of an ended episode."""
         obs, learning = self.stream.ready(), self.step >= self.config.learning_starts
         packed = None
         if learning:
+            while self.compiling:
+                self.compiling.pop().join()
             cost = np.float32(self.stream.episode.cost)
             carry, packed = self.compiled.act(self.device.agent, obs, cost)
             self.device = self.device._replace(agent=self.device.agent._replace(**carry))
@@ -126,6 +133,12 @@ class OffPolicyTraining(Loop):
             return {}
         quality = self.critic_quality(episodes, self.config.gamma)
         return {f"critic/{name}": value for name, value in quality.items()}
+
+    def set_env(self, env: Any, env_id: str | None, declared: dict[str, Any]) -> None:
+        rng = np.random.default_rng(self.seed) if self.stream is None else self.stream.rng
+        self.env, self.stream, self.saved_streams = env, Stream(env, self.seed, rng), None
+        if self.pending is not None:
+            self.pending = cut_off(self.pending)
 
     def streams(self) -> list[State] | None:
         return self.saved_streams if self.stream is None else [self.stream.state()]

@@ -171,6 +171,11 @@ class OnPolicyTraining(Loop):
         self.metric_sums, self.updates = {}, 0
         return means
 
+    def set_env(self, env: Any, env_id: str | None, declared: dict[str, Any]) -> None:
+        self.env, self.env_id, self.declared = env, env_id, declared
+        self.n_envs = 1 if env_id is None else self.config.rollout_envs
+        self.pool = self.saved_streams = None
+
     def streams(self) -> list[State] | None:
         return self.saved_streams if self.pool is None else self.pool.states()
 

@@ -22,6 +22,7 @@ class Declared:
     CLOSED: ClassVar[bool] = True
 
     cost_key: str | None = None
+    missing_cost: Literal["zero"] | None = None
     no_cost: bool | None = None
     success_key: str | None = None
     proximity: list[Count] | None = None
@@ -46,8 +47,8 @@ class Environment:
     id: Name | None
     declared: Declared
     spec: Spec
-    action_low: list[Any]
-    action_high: list[Any]
+    action_low: list[Any] | float  # one number for a box without a shape
+    action_high: list[Any] | float
     action_dtype: Literal["float16", "float32", "float64"]
 
 
@@ -97,6 +98,7 @@ class SummaryFile:
     steps: Count
     episodes: Count
     tables: Tables
+    run: Digest | None = None  # `folder.run_digest` of it; results of the run have the same
     warnings: Annotated[list[str], Within(0, 1_000)] | None = None
 
 
@@ -117,6 +119,9 @@ class EvaluationFile:
     means: dict[str, float | None]
     safety_critic: dict[str, float | None]
     episodes: list[EpisodeRow]
+    seed: Count | None = None
+    screen: bool | None = None  # whether it was on; None: the method has none
+    run: Digest | None = None  # of the run whose policy it was
 
 
 @dataclass
@@ -169,6 +174,7 @@ class Measures:
     cost_map: CostMap | None = None
     theorem: Annotated[list[TheoremRow], Within(0, 1_000)] | None = None
     arrays_sha256: Digest | None = None
+    run: Digest | None = None  # of the run that was measured
 
 
 @dataclass
@@ -176,6 +182,15 @@ class Resources:
     """resources.json."""
 
     peak_memory_bytes: Annotated[float, Within(0, 2**63)]
+
+
+@dataclass
+class BestFile:
+    """best.json of an `EvalCallback`."""
+
+    step: Count
+    reward: float
+    cost: NOT_NEGATIVE
 
 
 @dataclass
@@ -190,8 +205,8 @@ class WandbRun:
 
 @dataclass
 class Words128:
-    state: Annotated[int, Within(0, 2**128)]
-    inc: Annotated[int, Within(0, 2**128)]
+    state: Annotated[int, Within(0, 2**128 - 1)]
+    inc: Annotated[int, Within(0, 2**128 - 1)]
 
 
 @dataclass

@@ -20,6 +20,7 @@ from safecritic.run.episode import ACT_COLUMNS, Episode
 from safecritic.tasks.checks import EnvError, StepChecks
 
 UNKNOWN = (math.nan,) * len(ACT_COLUMNS)
+LONGEST = 1_000_000  # steps of an episode that is waited for
 
 
 class Transition(NamedTuple):
@@ -63,7 +64,7 @@ class Rollout:
         """Begin an episode; return its observation."""
         try:
             result = self.env.reset(**options)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._raised("reset", error) from error
         self.episode = Episode()
         self.obs = self.checks.check_reset(result)
@@ -75,8 +76,8 @@ class Rollout:
         if not math.isfinite(float(np.sum(action))):
             raise ActionError(f"the policy's action is not finite: {np.asarray(action).tolist()}")
         try:
-            result = self.env.step(action)
-        except Exception as error:
+            result = self.env.step(np.array(action))  # its own: it may write into it
+        except (Exception, SystemExit) as error:
             raise self._raised("step", error) from error
         transition = Transition(self.obs, action, *self.checks.check_step(result))
         self.episode.add(transition, predicted)
@@ -91,6 +92,7 @@ class Rollout:
         policy.reset()
         number = 0
         while not self.episode.ended:
+            self.require_end()
             if number % hold == 0:
                 decision = policy.decide(self.obs)
                 predicted = (decision.q_cost, decision.screened, decision.changed)
@@ -100,7 +102,15 @@ class Rollout:
             policy.spend(transition.cost)
             yield transition
 
-    def _raised(self, what: str, error: Exception) -> EnvError:
+    def require_end(self) -> None:
+        """Raise if the open episode has become so long that nobody should wait for its end."""
+        if len(self.episode.steps) >= LONGEST:
+            raise EnvError(
+                f"an episode of {self.checks.name} has not ended after {LONGEST:,} steps: bound "
+                "it, gymnasium.wrappers.TimeLimit(env, max_episode_steps)"
+            )
+
+    def _raised(self, what: str, error: BaseException) -> EnvError:
         text = " ".join(str(error).split())[:400]
         return EnvError(f"{what} of {self.checks.name} raised {type(error).__name__}: {text}")
 

@@ -102,7 +102,16 @@ def is_restorable(env: Any) -> bool:
 
 def _capture(env: Any) -> State:
     """Return the environment's state as arrays named "env/..." and values for JSON."""
-    state = {name: np.asarray(x) for name, x in env.unwrapped.get_checkpoint().items()}
+    try:
+        state = {str(name): np.asarray(x) for name, x in env.unwrapped.get_checkpoint().items()}
+        if any(x.dtype.kind not in "biufU" for x in state.values()):
+            raise TypeError("an entry is no array of numbers and no text")
+    except Exception as error:  # of an environment that may be the user's own
+        text = printable(f"{type(error).__name__}: {error}"[:300])
+        raise CheckpointError(
+            f"get_checkpoint of the environment must return a dict of arrays, and failed ({text}): "
+            "mend it, or take it away, and a resumed run begins a new episode"
+        ) from error
     strings = {name: str(x) for name, x in state.items() if x.dtype.kind == "U"}
     arrays = {f"env/{name}": x for name, x in state.items() if name not in strings}
     elapsed = [limit._elapsed_steps for limit in _time_limits(env)]

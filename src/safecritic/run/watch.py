@@ -69,7 +69,7 @@ class Watch:
                 f"the screen changed {share:.0%} of the actions of the last {WINDOW} episodes, so "
                 "that it acts more often than the policy: raise screen.tolerance "
                 "(--screen.tolerance), or check that the cost limit "
-                f"{self.cost_limit:g} is within reach (--cost-limit)",
+                f"{self.cost_limit:g} is within reach: `safecritic limits ENV` (--cost-limit)",
             )
         if 2 * step >= until and self.only_rises():
             costs, _ = self.last_half()
@@ -78,7 +78,7 @@ class Watch:
                 "multiplier",
                 f"the multiplier only rose over the last {len(costs)} episodes, and their cost "
                 f"(mean {mean:.3g}) stayed above the limit {self.cost_limit:g}: perhaps no policy "
-                "keeps it; compare it with the cost of one known to be safe (--cost-limit)",
+                "keeps it; `safecritic limits ENV` shows which limits bind (--cost-limit)",
             )
 
     def only_rises(self) -> bool:
@@ -135,10 +135,10 @@ def warn_of_default_limit(
     """Warn that the limit of an environment of the user's own is only a default."""
     key = f" --cost-key {declared['cost_key']}" if "cost_key" in declared else ""
     by_id = isinstance(env, str)
-    look = f"`safecritic tasks {env}{key}`" if by_id else "safecritic.tasks.describe(env)"
+    look = f"`safecritic limits {env}{key}`" if by_id else "safecritic.limits(env)"
     warnings.warn(
-        f"no cost limit is known for {task}: {limit:g} per episode is only a default; see what a "
-        f"random policy costs with {look} and choose a budget, cost_limit=... (--cost-limit)",
+        f"no cost limit is known for {task}: {limit:g} per episode is only a default; see "
+        f"which limits bind with {look} and choose one, cost_limit=... (--cost-limit)",
         RunWarning,
         stacklevel=stacklevel + 1,
     )

@@ -7,6 +7,7 @@
 sequence of layers {"w", "b"}, normalised if it has a gain "g" and an offset "o" besides.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,8 +15,15 @@ Array = Any
 Layers = Sequence[Mapping[str, Any]]
 
 CLIP = 10.0  # scaled inputs stay within +-10 stds
+# Between two of these a proximity input is seen as a ramp of its own. Of a lidar that reaches 3 m
+# they are 1.8, 0.9, 0.45, 0.22 and 0 m.
+EDGES = (0.4, 0.7, 0.85, 0.925, 1.0)
+RAMPS = len(EDGES) - 1
 GAIN = 0.3  # of the plain inputs of a safety critic, so that what is near stands out
 NORM_EPSILON = 1e-5  # of a normalised layer
+# Share of the tolerance that is left with the budget spent; with 0 the screen would take the place
+# of the policy for the rest of the episode.
+SPENT = 0.5
 SHARPNESS = 5.0  # of the softplus that stands for the clip of Q_C where a slope is needed
 LARGEST_EXPONENT = 80.0  # float32 overflows beyond 88
 
@@ -64,13 +72,17 @@ def always(screened: Array, then: Callable[[], Array], otherwise: Array) -> Arra
 
 
 def widen(xp: Any, obs: Array, near: Array) -> Array:
-    """Return observations (..., O) with proximity inputs to the power of 8 behind them."""
+    """Return observations (..., O) with RAMPS ramps of their proximity inputs behind them.
+
+    A lidar changes by hundredths where a hazard begins; the ramp clip((c - low) / (high - low))
+    spreads one range of distances over [0, 1].
+    """
     if near is None or near.shape[0] == 0:
         return obs
-    close = xp.minimum(xp.maximum(xp.take(obs, near, axis=-1), 0.0), 1.0)
-    squared = close * close
-    fourth = squared * squared
-    return xp.concat([obs, fourth * fourth], axis=-1)
+    close = xp.take(obs, near, axis=-1)
+    edges = itertools.pairwise(EDGES)
+    ramps = [xp.minimum(xp.maximum((close - a) / (b - a), 0.0), 1.0) for a, b in edges]
+    return xp.concat([obs, *ramps], axis=-1)
 
 
 def inputs(xp: Any, obs: Array, near: Array, mean: Array, std: Array) -> Array:
@@ -82,9 +94,9 @@ def inputs(xp: Any, obs: Array, near: Array, mean: Array, std: Array) -> Array:
 
 
 def critic_gains(xp: Any, size: int, near: int) -> Array:
-    """Return the factors (I,) of a safety critic's inputs: `near` proximity inputs stand out."""
-    plain = xp.full(size - near, GAIN if near else 1.0, dtype=xp.float32)
-    return xp.concat([plain, xp.ones(near, dtype=xp.float32)])
+    """Return the factors (I,) of a safety critic's inputs: ramps of `near` of them stand out."""
+    plain = xp.full(size - RAMPS * near, GAIN if near else 1.0, dtype=xp.float32)
+    return xp.concat([plain, xp.ones(RAMPS * near, dtype=xp.float32)])
 
 
 # Networks
@@ -152,10 +164,12 @@ def influence(xp: Any, hidden: Array, raw: Array, network: Network) -> Array:
 
 
 def tolerance_left(xp: Any, tolerance: Any, remaining: Array, limit: float) -> Array:
-    """Return the tolerance (N,), the share of it that a remaining budget (N,) is of the limit."""
+    """Return the tolerance (N,) with a remaining budget (N,): once it is spent, SPENT of it."""
     if limit > 0.0:
-        return tolerance * xp.minimum(xp.maximum(remaining / limit, 0.0), 1.0)
-    return tolerance * xp.astype(remaining >= 0.0, xp.float32)
+        share = xp.minimum(xp.maximum(remaining / limit, 0.0), 1.0)
+    else:
+        share = xp.astype(remaining >= 0.0, xp.float32)
+    return tolerance * (SPENT + (1.0 - SPENT) * share)
 
 
 def best(

@@ -59,7 +59,13 @@ NAMES = [field.name for field in dataclasses.fields(Row)]
 
 
 class Memory:
-    """The memory of N environments."""
+    """The memory of N environments: what was spent, the held action, the way out of a dead end.
+
+    Examples:
+        >>> action, memory = agent.predict(observation)
+        >>> memory.spend(0.2)
+        >>> action, memory = agent.predict(observation, memory)
+    """
 
     def __init__(self, rows: list[Row]):
         self.rows = rows

@@ -6,10 +6,12 @@
 A threshold that is exceeded lets the fallback answer instead of the policy.
 """
 
+import contextlib
 import json
 import math
 import sys
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +20,15 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from .network import Decision
-from .policy import Policy
+from .policy import FaultWarning, Policy
 
 
 class Threshold(NamedTuple):
-    """Largest allowed values; None allows anything."""
+    """Largest allowed values; None allows anything.
+
+    Examples:
+        >>> threshold = Threshold(influence=0.98, cost=2.0)
+    """
 
     q_cost: float | None = None  # of the action about to be taken
     influence: float | None = None  # of the same: near 1 if unlike the training data
@@ -41,6 +47,12 @@ class Monitor:
         log: file to append a line of JSON each to.
         threshold: values beyond which the fallback answers.
         clock: seconds.
+
+    Examples:
+        >>> monitor = Monitor(load("policy.safecritic"), stream=None, threshold=Threshold(cost=2.0))
+        >>> action = monitor(observation)
+        >>> monitor.spend(0.0)
+        >>> monitor.close()
     """
 
     def __init__(
@@ -68,21 +80,41 @@ class Monitor:
 
     def __call__(self, observation: Any) -> np.ndarray:
         """Return the action of this control step: the policy's, or the fallback's."""
-        before, self._newest = self.clock(), None
+        before, self._newest = self._time(), None
         action = self.policy(observation)
-        now = self.clock()
-        if self._newest is not None:
-            self._latency.append(now - before)
-        if now - self._last >= self.every:
-            self._last = now
-            self.write()
+        try:  # what watches must not stop what acts
+            now = self._time()
+            if self._newest is not None:
+                self._latency.append(now - before)
+            if not now - self._last < self.every:
+                self._last = now
+                self.write()
+        except Exception as error:
+            self._failed(error)
         return action
+
+    def _time(self) -> float:
+        try:
+            return float(self.clock())
+        except Exception as error:  # somebody's function
+            self._failed(error)
+            return math.nan
+
+    def _failed(self, error: Exception) -> None:
+        """Count what could not be watched or written, and say it once."""
+        self.policy.counts["monitor failed"] += 1
+        if self.policy.counts["monitor failed"] == 1:
+            with contextlib.suppress(Exception):  # where warnings are errors
+                warnings.warn(f"the monitor failed: {error!r}", FaultWarning, stacklevel=3)
 
     def close(self) -> None:
         """Write the last line and close the log."""
-        self.write()
-        if self._log is not None:
-            self._log.close()
+        try:
+            self.write()
+            if self._log is not None:
+                self._log.close()
+        except Exception as error:  # a full disk
+            self._failed(error)
 
     def _veto(self, new: Decision) -> str:
         """Add a decision to the view; return the threshold that it exceeds, or nothing."""

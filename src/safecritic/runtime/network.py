@@ -6,15 +6,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import decide
+from . import decide, onnx_check
 from .decide import Choice
 from .file import PolicyFileError
+from .schema import printable
 
 Array = np.ndarray
+PROBES = 16  # rows on which a graph must decide as the NumPy network before it may drive
+CLOSE = 1e-3
+TIES = 2  # of the probes that may fall the other way
 
 
 class Decision(NamedTuple):
-    """What was decided for one observation (A,) or for N of them (N, A)."""
+    """What was decided for one observation (A,) or for N of them (N, A).
+
+    Examples:
+        >>> action = policy(observation)
+        >>> decision = policy.last
+        >>> screened = decision.q_cost != decision.q_proposed
+    """
 
     action: Array  # in the environment's own unit, shape and type
     unit_action: Array  # the same in [-1, 1]^A, flat
@@ -53,11 +63,12 @@ class Network:
 
     def __init__(self, about: dict[str, Any], arrays: dict[str, Array]):
         self.about, self.arrays = about, arrays
+        self._unused = set(arrays)
         self.obs_dim, self.action_dim = int(about["observation"]), int(about["action"])
         near = np.array(about["near"], np.int64)
         if len(near) and not 0 <= near.min() <= near.max() < self.obs_dim:
             raise ValueError("proximity inputs outside of the observation")
-        size = self.obs_dim + len(near)
+        size = self.obs_dim + decide.RAMPS * len(near)
         self.low = np.array(about["action_low"], np.float64)
         self.high = np.array(about["action_high"], np.float64)
         if not self.low.shape == self.high.shape == (self.action_dim,):
@@ -70,6 +81,8 @@ class Network:
         parts: dict[str, Any] = {"near": near, "cost_unit": np.float32(about["cost_unit"])}
         if about["scaled"]:
             parts |= {"mean": self._array("mean", (size,)), "std": self._array("std", (size,))}
+            if not (parts["std"] > 0).all():
+                raise ValueError("a std that is not positive")
         if safety is not None:
             layers = self._layers("safety", safety["layers"], joint, 1)
             parts |= {"safety": layers, "clipped": bool(safety["clipped"])}
@@ -92,13 +105,18 @@ class Network:
             **parts,
         )
         self._unscreened = self.parts._replace(candidates=None)
+        if self._unused:
+            raise ValueError(f"arrays that it does not have: {', '.join(sorted(self._unused)[:3])}")
 
     def _array(self, name: str, shape: tuple[int | None, ...]) -> Array:
+        if name not in self.arrays:
+            raise ValueError(f"there is no array {name}")
         array = self.arrays[name]
+        self._unused.discard(name)
         fits = array.ndim == len(shape) and all(
             n in (None, m) for n, m in zip(shape, array.shape, strict=True)
         )
-        if not fits or array.dtype != np.float32:
+        if not fits or array.dtype != np.float32 or not array.size:
             raise ValueError(f"{name} is {array.dtype} {array.shape}, expected float32 {shape}")
         return np.ascontiguousarray(array)
 
@@ -122,6 +140,16 @@ class Network:
         """Return the decisions for observations (N, O), both arrays float32."""
         parts = self.parts if screen else self._unscreened
         return self.decision(decide.decide(xp, parts, obs, remaining, screen, where_screened))
+
+    def screen(self, obs: Array, remaining: Array, proposed: Array) -> Decision:
+        """Return the decisions for somebody else's actions (N, A) in [-1, 1], all float32."""
+        parts = self.parts
+        x = decide.inputs(xp, obs, parts.near, parts.mean, parts.std)
+        tolerance = parts.tolerance + 0.0 * remaining
+        if parts.budget:
+            tolerance = decide.tolerance_left(xp, parts.tolerance, remaining, parts.limit)
+        when = where_screened
+        return self.decision(decide.screen(xp, parts, x, proposed, tolerance, when=when))
 
     def own_action(self, action: Array) -> Array:
         """Return actions (..., A) in [-1, 1] in the environment's bounds."""
@@ -154,6 +182,10 @@ class Graph:
             raise ImportError(
                 "engine 'onnx' needs ONNX Runtime: pip install onnxruntime, or use engine='numpy'"
             ) from error
+        try:
+            self.names = onnx_check.check(graph, network.obs_dim, Choice._fields)
+        except onnx_check.GraphError as error:
+            raise PolicyFileError(f"the ONNX graph is none of a policy: {error}") from error
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
@@ -162,12 +194,38 @@ class Graph:
             self.session: Any = onnxruntime.InferenceSession(
                 graph, options, providers=["CPUExecutionProvider"]
             )
-            names = {output.name for output in self.session.get_outputs()}
-            self.names = [name for name in Choice._fields if name in names]
-            # now and not in operation, on observations as the contract has them
-            self.decide(np.zeros((1, network.obs_dim), np.float32), np.zeros(1, np.float32))
+            same = self._decides_the_same()
         except Exception as error:  # its exceptions have no common base
-            raise PolicyFileError(f"ONNX Runtime cannot run the graph: {error}") from error
+            text = printable(str(error)[:300])
+            raise PolicyFileError(f"ONNX Runtime cannot run the graph: {text}") from error
+        if not same:
+            raise PolicyFileError(
+                "the ONNX graph decides otherwise than the parameters of the same file: export the "
+                "policy again, or load it with engine='numpy'"
+            )
+
+    def _decides_the_same(self) -> bool:
+        """Return whether the graph does what the network does, row by row, now and not later."""
+        network, rng = self.network, np.random.default_rng()
+        parts = network.parts
+        obs = rng.standard_normal((PROBES, network.obs_dim))
+        if parts.mean is not None:
+            obs = parts.mean[: network.obs_dim] + 2.0 * parts.std[: network.obs_dim] * obs
+        obs = obs.astype(np.float32)
+        remaining = (parts.limit * rng.uniform(-0.2, 1.0, PROBES)).astype(np.float32)
+        for screen in (True, False):
+            theirs = network.decide(obs, remaining, screen)
+            rows = zip(obs[:, None], remaining[:, None], strict=True)
+            made = [self.decide(row, left, screen) for row, left in rows]
+            for name in ("proposed", "q_proposed", "unit_action", "q_cost", "influence"):
+                mine = np.concatenate([getattr(x, name) for x in made])
+                other = getattr(theirs, name)
+                if mine.shape != other.shape:
+                    return False
+                apart = ~np.isclose(mine, other, CLOSE, CLOSE, equal_nan=True)
+                if np.count_nonzero(apart.reshape(PROBES, -1).any(axis=1)) > TIES:
+                    return False
+        return True
 
     def decide(self, obs: Array, remaining: Array, screen: bool = True) -> Decision:
         """Return the decisions for observations (N, O), both arrays float32."""

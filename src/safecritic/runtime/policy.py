@@ -6,11 +6,14 @@
     policy.spend(cost)               # what that step cost
 
 `agent.policy()` returns the same object, made in memory. A call that cannot be answered (no
-observation, a wrong shape, a number that is not finite or out of range, a call that comes too late)
-is answered by the declared fallback, counted and reported.
+observation, a wrong shape, a number that is not finite or out of range, a call that comes too late,
+a network, a clock or a threshold that fails) is answered by the declared fallback, counted and
+reported. Nothing that happens in operation raises.
 """
 
 import math
+import reprlib
+import threading
 import time
 import warnings
 from collections import Counter
@@ -29,8 +32,18 @@ Engine = Literal["numpy", "onnx"]
 Fallback = Literal["hold", "zero", "raise"] | Callable[["Policy", str], Any] | Any
 
 
+OUTSIDE = 1.0 + 1e-6  # of [-1, 1], for rounding
+DEBT = 1e30  # beyond the budget: more is the same to a screen
+
+
 class FaultWarning(UserWarning):
-    """The fallback answered a call; given once for each reason."""
+    """The fallback answered a call; given once for each reason.
+
+    Examples:
+        >>> import warnings
+        >>> warnings.simplefilter("ignore", FaultWarning)
+        >>> action = policy(None)  # no observation: the fallback answers
+    """
 
 
 class _Unusable(Exception):
@@ -40,7 +53,9 @@ class _Unusable(Exception):
 class Policy:
     """A policy. `last` is the last decision (of each row), `counts` what happened so far.
 
-    Loading one runs no code of its file and needs no network.
+    Loading one runs no code of its file and needs no network. It remembers one episode: two robots,
+    or two threads, need a policy each. Calls from two threads at once wait for each other, and are
+    reported as `shared`.
 
     Args:
         source: a policy file, or what one holds.
@@ -52,6 +67,12 @@ class Policy:
         screen: False switches the screen off, and the escape with it.
         on_fault: function of (reason, detail), called for every such call. Without it, a
             FaultWarning for the first of each reason.
+
+    Examples:
+        >>> policy = load("policy.safecritic", clock=None)
+        >>> policy.reset()
+        >>> action = policy(observation)
+        >>> policy.spend(0.0)
     """
 
     def __init__(
@@ -88,6 +109,7 @@ class Policy:
         if not (isinstance(self.fallback, str) or callable(self.fallback)):
             self._checked_action(self.fallback)  # raises now and not in operation
         self.counts: Counter[str] = Counter()
+        self._lock = threading.RLock()
         self.veto: Callable[[Decision], str] | None = None  # a reason not to do it, or ""
         self._zero = self._made(np.clip(0.0, self.network.low, self.network.high))
         self.reset()
@@ -98,8 +120,9 @@ class Policy:
             self.network = Network(contract["network"], contents.arrays)
         except ValueError as error:
             raise PolicyFileError(f"the network does not fit its parameters: {error}") from error
-        certificate = contents.certificate or {}  # void if it was made for other parameters
+        certificate = contents.certificate or {}  # void for another policy or environment
         valid = certificate.get("policy_sha256") == contract["policy_sha256"]
+        valid = valid and certificate["environment"]["task"] == contract["task"]
         self.certificate = certificate if valid else None
         observation, action, answers = (
             contract[name] for name in ("observation", "action", "on_bad_input")
@@ -137,6 +160,8 @@ class Policy:
         `rows` is a number of environments in lockstep, whose observations then come as a batch
         (N, O); or which of the N present ones begin anew, as N booleans. None: one environment.
         """
+        if isinstance(rows, int | np.integer) and not isinstance(rows, bool) and rows < 1:
+            raise ValueError(f"rows must be >= 1, got {rows}")
         if rows is None or isinstance(rows, int | np.integer):
             self.batch = None if rows is None else int(rows)
             self.resume(Memory([self._first_row() for _ in range(self.batch or 1)]))
@@ -178,43 +203,58 @@ class Policy:
 
     def spend(self, cost: Any) -> None:
         """Add the cost of a control step, or those of N rows; a bad one uses up the budget."""
-        rows, plain = self.memory.rows, isinstance(cost, int | float)
-        costs = [cost] * len(rows) if plain else np.broadcast_to(cost, len(rows)).tolist()
-        for row, given in zip(rows, costs, strict=True):
-            try:
-                value = float(given)
-            except (TypeError, ValueError):
-                value = math.nan
-            if 0.0 <= value < math.inf:
-                row.pending += value
-            else:
-                row.spent, row.pending = max(row.cost, self.limit), 0.0
-                detail = f"a cost must be finite and >= 0, got {given}: no budget is left"
-                self._report("bad cost", detail)
+        with self._lock:
+            rows = self.memory.rows
+            for row, given in zip(rows, _costs(cost, len(rows)), strict=True):
+                try:
+                    value = math.nan if np.ma.is_masked(given) else float(given)
+                except Exception:  # whatever it is, it is no cost
+                    value = math.nan
+                if 0.0 <= value < math.inf:
+                    row.pending += value
+                else:
+                    row.spent, row.pending = max(row.cost, self.limit), 0.0
+                    detail = f"a cost must be finite and >= 0, got {_shown(given)}"
+                    self._report("bad cost", f"{detail}: no budget is left")
 
     # ------------------------------------------------------------ acting
 
     def __call__(self, observation: Any) -> np.ndarray:
         """Return the action of this control step; of a batch after `reset(rows=N)`."""
-        late = ""
-        if self.clock is not None and self._late_after is not None:
-            now, before = self.clock(), self._called
-            self._called = now
-            if before is not None and now - before > self._late_after:
-                most = f"{self._late_after:g} s are allowed"
-                late = f"{now - before:.3f} s after the last call, {most}"
-        if self.batch is None:
-            return self._act(0, observation, late)
+        lock = self._lock
+        if not lock.acquire(blocking=False):
+            lock.acquire()
+            self._report("shared", "two threads call one policy: load one for each")
         try:
-            rows = self.flatten(observation, (self.batch,))
-        except (KeyError, TypeError, ValueError):
-            rows = np.zeros(0)
-        if rows.shape != (self.batch, self.network.obs_dim):
-            raise ValueError(
-                f"observations must have shape ({self.batch}, {self.network.obs_dim}), got "
-                f"{np.shape(observation)}"
-            )
-        return np.stack([self._act(at, row, late) for at, row in enumerate(rows)])
+            late = "" if self.clock is None or self._late_after is None else self._late()
+            if self.batch is None:
+                return self._act(0, observation, late)
+            try:
+                rows = self.flatten(observation, (self.batch,))
+            except Exception:  # whatever somebody's observation raises
+                expected = f"({self.batch}, {self.network.obs_dim})"
+                text = f"observations must have shape {expected}, got {_shape(observation)}"
+                self.counts["calls"] += self.batch
+                failed = [self.fail("wrong shape", text, at) for at in range(self.batch)]
+                return np.stack([decision.action for decision in failed])
+            return np.stack([self._act(at, row, late) for at, row in enumerate(rows)])
+        finally:
+            lock.release()
+
+    def _late(self) -> str:
+        """Return by how much this call is late, or why that cannot be known."""
+        assert self.clock is not None
+        try:
+            now, before = float(self.clock()), self._called
+            if not math.isfinite(now):
+                raise ValueError(f"the clock says {now}")
+        except Exception as error:  # somebody's function
+            return f"the clock failed: {_shown(error)}"
+        self._called = now
+        if before is not None and now - before > self._late_after:
+            most = f"{self._late_after:g} s are allowed"
+            return f"{now - before:.3f} s after the last call, {most}"
+        return ""
 
     def _act(self, at: int, observation: Any, late: str) -> np.ndarray:
         self.counts["calls"] += 1
@@ -237,22 +277,27 @@ class Policy:
 
     def decide(self, obs: np.ndarray, at: int = 0) -> Decision:
         """Decide on a flat observation (O,) of row `at` now, whatever is held."""
+        try:
+            return self._decide(obs, at)
+        except _Unusable as error:
+            fault, detail = error.args
+        except Exception as error:  # whatever an engine or a threshold raises, a robot acts
+            fault, detail = "engine failed", _shown(error)
+        return self.fail(fault, detail, at)
+
+    def _decide(self, obs: np.ndarray, at: int) -> Decision:
         row = self.memory.rows[at]
         obs = np.array(obs, np.float32)  # a copy: the caller may use its array again
-        remaining = np.array([self.limit - row.cost], np.float32)
-        try:
-            made = self._engine(obs[None], remaining, self.screen)
-        except Exception as error:  # whatever an engine raises, the robot needs an action
-            return self.fail("engine failed", repr(error), at)
+        remaining = np.array([max(self.limit - row.cost, -DEBT)], np.float32)
+        made = self._engine(obs[None], remaining, self.screen)
         action, unit, proposed, *values = (x[0] for x in made[:-1])
-        if not math.isfinite(sum(unit.tolist())):
-            return self.fail("engine failed", f"the network gave {unit.tolist()}", at)
+        self._require_action(unit)
         q_cost, q_proposed, u, screened, changed = (x.item() for x in values)
         changed = changed and escape.differ(unit, proposed)
         decision = Decision(action, unit, proposed, q_cost, q_proposed, u, screened, changed)
         refusal = self.veto(decision) if self.veto is not None else ""
         if refusal:  # before it is the last one, which "hold" would repeat
-            return self.fail("threshold", refusal, at)
+            raise _Unusable("threshold", refusal)
         paid, row.spent, row.pending = row.pending, row.cost, 0.0
         self.counts["decisions"] += 1
         self.counts["screened"] += decision.screened
@@ -260,6 +305,7 @@ class Policy:
         if self._rule is not None:
             done = escape.answer(self._rule, row, obs, unit, proposed, paid)
             if done is not unit:
+                self._require_action(done)
                 self.counts["gave way" if row.gives_way else "escapes"] += 1
                 decision = decision._replace(
                     action=self.network.own_action(done),
@@ -272,6 +318,14 @@ class Policy:
         row.unit_action, row.action, row.kept = decision.unit_action, decision.action, 0
         self._lasts[at] = decision._replace(action=self._shaped(decision.action))
         return self._lasts[at]
+
+    def _require_action(self, unit: np.ndarray) -> None:
+        """Raise unless this is an action in [-1, 1]: whatever made it, it becomes a command."""
+        values = unit.tolist()
+        if len(values) != self.network.action_dim or not all(
+            -OUTSIDE <= x <= OUTSIDE for x in values
+        ):
+            raise _Unusable("engine failed", f"the network gave {_shown(values)}")
 
     def take(self, unit_action: np.ndarray, row: Row) -> None:
         """Remember an action in [-1, 1] as if it had been decided here."""
@@ -295,7 +349,7 @@ class Policy:
                 answer = fallback(self, fault) if callable(fallback) else fallback
                 decision = self._made(self._checked_action(answer))
             except Exception as error:  # the last line of defence must not raise
-                self._report("fallback failed", repr(error))
+                self._report("fallback failed", _shown(error))
         elif fallback == "hold" and row.kept < self._hold_at_most:
             row.kept += 1
             decision = self._lasts[at]
@@ -306,7 +360,7 @@ class Policy:
 
     def _checked_action(self, action: Any) -> np.ndarray:
         """Return an action as a flat vector within the bounds; raise ValueError if it is none."""
-        flat = np.asarray(action, np.float64).ravel()
+        flat = _numbers(action).ravel()
         if flat.shape != self.network.low.shape or not np.isfinite(flat).all():
             raise ValueError(
                 f"the fallback's action must be {self.network.action_dim} finite numbers, "
@@ -325,11 +379,14 @@ class Policy:
     def _report(self, fault: str, detail: str) -> None:
         self.counts["faults"] += 1
         self.counts[fault] += 1
-        if self.on_fault is not None:
-            self.on_fault(fault, detail)
-        elif self.counts[fault] == 1:
-            text = f"{fault}: {detail}" if detail else fault
-            warnings.warn(f"the fallback answers ({text})", FaultWarning, stacklevel=4)
+        try:
+            if self.on_fault is not None:
+                self.on_fault(fault, detail)
+            elif self.counts[fault] == 1:
+                text = f"{fault}: {detail}" if detail else fault
+                warnings.warn(f"the fallback answers ({text})", FaultWarning, stacklevel=5)
+        except Exception:  # somebody's function, or warnings that are errors: it is counted
+            self.counts["report failed"] += 1
 
     def _checked(self, observation: Any) -> np.ndarray:
         """Return an observation as a vector; raise with what is wrong with it."""
@@ -337,11 +394,9 @@ class Policy:
             raise _Unusable("no observation", "")
         try:
             row = self.flatten(observation)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise _Unusable("wrong shape", repr(error)) from error
-        if row.shape != self._least.shape:
-            detail = f"{self._least.size} numbers expected, got {np.shape(observation)}"
-            raise _Unusable("wrong shape", detail)
+        except Exception as error:  # whatever somebody's observation raises
+            detail = f"{self._least.size} numbers expected, got {_shape(observation)}"
+            raise _Unusable("wrong shape", f"{detail}: {_shown(error)}") from error
         inside = (row >= self._least) & (row <= self._most)  # a NaN is neither
         if not inside.all():
             wrong = np.flatnonzero(~inside)
@@ -352,27 +407,93 @@ class Policy:
             raise _Unusable("out of range" if finite else "not finite", detail)
         return row
 
-    def flatten(self, observation: Any, lead: tuple[int, ...] = ()) -> np.ndarray:
-        """Return an observation as a vector (O,), or as many as `lead` says, as in training."""
-        nested = isinstance(observation, tuple) and self._parts and self._parts[0]["path"]
+    def flatten(self, observation: Any, lead: tuple[int, ...] | None = ()) -> np.ndarray:
+        """Return an observation as a vector (O,), or as many as `lead` says, as in training.
+
+        Shapes and kinds of its parts are those of the environment, or a part is flat; with None any
+        number of observations is taken, one after the other.
+        """
+        parts, size = self._parts, self.network.obs_dim
+        nested = isinstance(observation, tuple) and parts and parts[0]["path"]
         if nested or isinstance(observation, Mapping):
-            pieces = [_part(observation, part, lead) for part in self._parts]
+            pieces = [_part(observation, part, lead) for part in parts]
             return np.concatenate(pieces, axis=-1)
-        return np.asarray(observation, np.float64).reshape(*lead, -1)
+        array, shape = _numbers(observation), (size,)
+        if parts and not parts[0]["path"]:
+            if parts[0]["discrete"] is not None and array.shape[-1:] != shape:
+                return _part(array, parts[0], lead)
+            shape = tuple(parts[0]["shape"])
+        return _rows(array, shape, size, lead)
 
 
-def _part(observation: Any, part: dict[str, Any], lead: tuple[int, ...]) -> np.ndarray:
+def _numbers(value: Any) -> np.ndarray:
+    """Return an array of real numbers; text, objects, complex and masked ones are refused."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError("numbers expected, got a masked array")
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"numbers expected, got {array.dtype}")
+    return np.asarray(array, np.float64)
+
+
+def _rows(
+    array: np.ndarray, shape: tuple[int, ...], size: int, lead: tuple[int, ...] | None
+) -> np.ndarray:
+    """Return an array (*lead, *shape), or (*lead, size), as (*lead, size)."""
+    if lead is None:
+        return array.reshape(-1)
+    if array.shape not in ((*lead, size), (*lead, *shape)) and not (
+        math.prod(lead) == 1 and array.shape in ((size,), shape)
+    ):
+        raise ValueError(f"shape {(*lead, *shape)} expected, got {array.shape}")
+    return array.reshape(*lead, size)
+
+
+def _part(observation: Any, part: dict[str, Any], lead: tuple[int, ...] | None) -> np.ndarray:
     """Return the numbers of a part of a nested observation; a discrete one is 0 but for a 1."""
     for key in part["path"]:
         observation = observation[key]
+    array, shape = _numbers(observation), tuple(part["shape"])
+    values = _rows(array, shape, math.prod(shape), lead)
     if part["discrete"] is None:
-        return np.asarray(observation, np.float64).reshape(*lead, -1)
-    values = np.asarray(observation, np.int64).reshape(*lead, -1)
+        return values
+    many = values.reshape(-1, math.prod(shape))
     columns = [
-        np.arange(start, start + size) == values[..., at : at + 1]
+        np.arange(start, start + size) == many[:, at, None]
         for at, (start, size) in enumerate(part["discrete"])
     ]
-    return np.concatenate(columns, axis=-1).astype(np.float64)
+    if not all(column.any(axis=1).all() for column in columns):
+        raise ValueError("a discrete number is none of its values")
+    flat = np.concatenate(columns, axis=-1).astype(np.float64)
+    return flat.reshape(-1) if lead is None else flat.reshape(*lead, -1)
+
+
+def _costs(cost: Any, number: int) -> list[Any]:
+    """Return a cost for each row; something that is none for each where they do not fit."""
+    if isinstance(cost, int | float):
+        return [cost] * number
+    try:
+        if isinstance(cost, np.ma.MaskedArray):
+            raise TypeError("a masked array")
+        return np.broadcast_to(np.asarray(cost), number).tolist()
+    except Exception:
+        return [_shown(cost)] * number
+
+
+def _shape(value: Any) -> str:
+    """Return the shape of something that may have none, for a message."""
+    try:
+        return str(np.shape(value))
+    except Exception:
+        return type(value).__name__
+
+
+def _shown(value: Any) -> str:
+    """Return something for a message, whatever its `repr` does."""
+    try:
+        return reprlib.repr(value)
+    except Exception:
+        return type(value).__name__
 
 
 load = Policy  # as in `load("policy.safecritic")`

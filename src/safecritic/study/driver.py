@@ -70,55 +70,60 @@ class Driver:
         self.running: dict[int, tuple[Progress, subprocess.Popen, threading.Thread]] = {}  # by core
         self.waiting: deque[Progress] = deque()
         results = results_of(out, jobs)
-        for one in self.all:
-            run = results.get(one.job.name)
+        for progress in self.all:
+            run = results.get(progress.job.name)
             if run is None:
-                self.waiting.append(one)
+                self.waiting.append(progress)
             elif run.failure is None:
-                one.state, one.about = "done", {"step": one.job.steps}
+                progress.state, progress.about = "done", {"step": progress.job.steps}
             else:
                 where = run.path or out / REUSED
-                one.state = "failed"
-                one.error = f"{run.failure.text}; to train it again, remove {where}"
+                progress.state = "failed"
+                progress.error = f"{run.failure.text}; to train it again, remove {where}"
 
     def tick(self) -> list[Progress]:
         """Start waiting jobs, and return those that ended."""
         ended = []
-        for slot, (one, process, listener) in list(self.running.items()):
+        for slot, (progress, process, listener) in list(self.running.items()):
             if (code := process.poll()) is None:
                 continue
             del self.running[slot]
             listener.join(timeout=5)  # what it said last is still on its way
-            if self.has_ended(one, code):
-                ended.append(one)
+            if self.has_ended(progress, code):
+                ended.append(progress)
             else:
-                self.waiting.appendleft(one)
+                self.waiting.appendleft(progress)
         for slot in range(self.workers):
             if self.waiting and slot not in self.running:
-                one = self.waiting.popleft()
-                one.begin("running")
+                progress = self.waiting.popleft()
+                progress.begin("running")
                 core = slot if self.workers <= cores() else -1
-                self.running[slot] = (one, *start_worker(self.out, one.job.name, core, one.note))
+                self.running[slot] = (
+                    progress,
+                    *start_worker(self.out, progress.job.name, core, progress.note),
+                )
         return ended
 
-    def has_ended(self, one: Progress, code: int, why: str = "") -> bool:
+    def has_ended(self, progress: Progress, code: int, why: str = "") -> bool:
         """Note how a worker ended; return False if its run was lost and is to be started again."""
-        if one.started:
-            one.seconds = time.monotonic() - one.started
-        if code < 0 and one.kills < one.job.retries:
-            one.kills, one.state = one.kills + 1, "waiting"
+        if progress.started:
+            progress.seconds = time.monotonic() - progress.started
+        if code < 0 and progress.kills < progress.job.retries:
+            progress.kills, progress.state = progress.kills + 1, "waiting"
             return False
-        if code == 0 and grid.done(self.out, one.job):
-            one.state, one.about["step"] = "done", one.job.steps
+        if code == 0 and grid.done(self.out, progress.job):
+            progress.state, progress.about["step"] = "done", progress.job.steps
         else:
-            one.state, one.error = "failed", self._error(one, code, why)
+            progress.state, progress.error = "failed", self._error(progress, code, why)
         return True
 
-    def _error(self, one: Progress, code: int, why: str) -> str:
+    def _error(self, progress: Progress, code: int, why: str) -> str:
         if code < 0:
-            return f"lost {one.kills + 1} times (retries): {why or f'killed by signal {-code}'}"
+            return (
+                f"lost {progress.kills + 1} times (retries): {why or f'killed by signal {-code}'}"
+            )
         try:
-            failure = grid.failure(self.out / "runs" / one.job.name)
+            failure = grid.failure(self.out / "runs" / progress.job.name)
         except FileError as error:
             return str(error)
         return f"exit code {code}" if failure is None else failure.text
@@ -126,17 +131,17 @@ class Driver:
     def left(self) -> float | None:
         """Return the seconds left, from the rates of runs alike so far; None if none is known."""
         step_times: dict[tuple[str, ...], list[float]] = {}
-        for one in self.all:
-            if one.rate and one.state != "failed":
-                for key in _alike(one.job):
-                    step_times.setdefault(key, []).append(1 / one.rate)
+        for progress in self.all:
+            if progress.rate and progress.state != "failed":
+                for key in _alike(progress.job):
+                    step_times.setdefault(key, []).append(1 / progress.rate)
         if not step_times:
             return None
         total = 0.0
-        for one in self.all:
-            if one.state in ("waiting", *ACTIVE):
-                likely = next(step_times[key] for key in _alike(one.job) if key in step_times)
-                total += max(one.job.steps - one.step, 0) * sum(likely) / len(likely)
+        for progress in self.all:
+            if progress.state in ("waiting", *ACTIVE):
+                likely = next(step_times[key] for key in _alike(progress.job) if key in step_times)
+                total += max(progress.job.steps - progress.step, 0) * sum(likely) / len(likely)
         return total / self.workers
 
     def stop(self) -> None:
@@ -200,12 +205,21 @@ def as_many_as_fit(jobs: list[Job]) -> int:
 
 
 def run(
-    out: Path, jobs: list[Job], source: str | Path, workers: int | None = None, show: Any = None
+    out: Path,
+    jobs: list[Job],
+    source: str | Path,
+    workers: int | None = None,
+    show: Any = None,
+    chosen: list[Job] | None = None,
 ) -> list[Progress]:
-    """Run the jobs that are not done; call `show(driver, ended)` a few times a second."""
+    """Run those jobs of a study that are not done, all or the `chosen` ones.
+
+    `show(driver, ended)` is called a few times a second.
+    """
     grid.open_folder(out, jobs, source)
+    chosen = jobs if chosen is None else chosen
     with locked(out), interrupted_by_sigterm():
-        driver = Driver(out, jobs, workers or as_many_as_fit(jobs))
+        driver = Driver(out, chosen, workers or as_many_as_fit(chosen))
         try:
             while driver.waiting or driver.running:
                 ended = driver.tick()

@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,10 +22,18 @@ from safecritic.core import files
 from safecritic.core.names import suggest
 from safecritic.core.schema import Matching, Name, Within, check
 from safecritic.core.settings import dotted, flatten
+from safecritic.evaluate.episodes import SEED as EVALUATION_SEED
 from safecritic.run.episode import Intervals
 from safecritic.run.failure import Failure, read_failure
-from safecritic.run.folder import read_config, read_json, write_json
-from safecritic.run.records import SEED, Declared, EvaluationFile, MethodName, SummaryFile
+from safecritic.run.folder import read_config, read_json, run_digest, settings_of, write_json
+from safecritic.run.records import (
+    SEED,
+    Declared,
+    EvaluationFile,
+    Measures,
+    MethodName,
+    SummaryFile,
+)
 from safecritic.run.watch import warn_of_default_limit
 from safecritic.tasks.adapter import DECLARATIONS, declared_of, is_ours, make_env
 from safecritic.tasks.registry import get as get_task
@@ -33,6 +42,7 @@ from safecritic.tasks.registry import method_defaults
 BUDGETS = ("steps", "train_episodes")  # may be set for a method or a task too
 ONES = ("deployment_episodes", "checkpoint_every", "retries", "memory_gb")  # the same for all runs
 TIMES = "steps_times"  # may be set for a method or a variant
+SEEDS = "seeds"  # of a method or a variant: those of the study's that it is run with
 PAPER = "paper_defaults"  # may be set for all, a method or a variant
 KEYS = ("methods", "tasks", "seeds", "limits", *BUDGETS, *ONES, PAPER)
 TABLES = ("settings", "method", "variant", "task")
@@ -76,6 +86,11 @@ class Job:
     def label(self) -> str:
         """What the study calls its method: that of a variant is its own name."""
         return self.variant or self.method
+
+    @property
+    def cell(self) -> str:
+        """Its place in the study's table: task, method and seed."""
+        return f"{self.task}/{self.label}/{self.seed}"
 
     @property
     def name(self) -> str:
@@ -137,27 +152,49 @@ def jobs_of(content: dict[str, Any]) -> list[Job]:
     Seeds vary slowest, so that an unfinished study has every method on some seeds.
     """
     _require_form(content)
-    of = _methods(content)
+    method_of = _methods(content)
     tasks = [_task(name) for name in _listed(content, "tasks", str)]
-    for kind, names in (("method", list(of.values())), ("task", tasks)):
+    for kind, names in (("method", list(method_of.values())), ("task", tasks)):
         for name in content.get(kind, {}):
             if name not in names:
                 raise StudyError(f"[{kind}.{name}] is not among the {kind}s: {', '.join(names)}")
     declared = {task: _declared(content, task) for task in tasks}
     for task in tasks:
-        _require_used(of.values(), _general(content, task))
+        _require_used(method_of.values(), _general(content, task))
+    seeds = _listed(content, SEEDS, int)
+    seeds_of = {label: _seeds(content, label, seeds) for label in method_of}
     jobs = [
         _job(content, label, task, seed, declared[task], limit)
-        for seed in _listed(content, "seeds", int)
+        for seed in seeds
         for task in tasks
         for at, limit in enumerate(_limits(content, task))
-        for label, method in of.items()
-        if at == 0 or methods.get(method).constrained
+        for label, method in method_of.items()
+        if seed in seeds_of[label] and (at == 0 or methods.get(method).constrained)
     ]
     _warn_of_default_limits(content, jobs)
     if len({job.name for job in jobs}) < len(jobs):
         raise StudyError(TWICE)
     return jobs
+
+
+def only(jobs: list[Job], patterns: Iterable[str]) -> list[Job]:
+    """Return the jobs whose cell, TASK/METHOD/SEED, matches one of the patterns; all without any.
+
+    A pattern may stop early, and * stands for anything: "CarGoal1", "*/usc", "CarGoal1/*/0".
+    """
+    chosen = {job.name: job for pattern in patterns for job in jobs if _matches(job, pattern)}
+    for pattern in patterns:
+        if not any(_matches(job, pattern) for job in jobs):
+            cells = sorted({job.cell for job in jobs})
+            raise StudyError(
+                f"no run is {pattern!r}: {suggest(pattern, cells)}; the form is "
+                "TASK/METHOD/SEED, with * for anything (--only)"
+            )
+    return [job for job in jobs if job.name in chosen] if chosen else jobs
+
+
+def _matches(job: Job, pattern: str) -> bool:
+    return any(fnmatchcase(job.cell, pattern + rest) for rest in ("", "/*"))
 
 
 def _require_form(content: dict[str, Any]) -> None:
@@ -201,6 +238,15 @@ def _own(content: dict[str, Any], label: str) -> dict[str, Any]:
     return dotted(content.get("method", {}).get(method, {})) | variant
 
 
+def _seeds(content: dict[str, Any], label: str, every: list[int]) -> list[int]:
+    """Return the seeds with which a method or variant is run."""
+    given = _own(content, label).get(SEEDS, every)
+    chosen = _listed({SEEDS: list(given) if isinstance(given, tuple) else given}, SEEDS, int)
+    if others := [seed for seed in chosen if seed not in every]:
+        raise StudyError(f"seeds of {label} has {others[0]}, which is not among the study's seeds")
+    return chosen
+
+
 def _job(
     content: dict[str, Any],
     label: str,
@@ -209,15 +255,16 @@ def _job(
     declared: dict[str, Any],
     limit: float | None,
 ) -> Job:
-    own, general = _own(content, label), _general(content, task)
+    specific, general = _own(content, label), _general(content, task)
     method = methods.get(content.get("variant", {}).get(label, {}).get("method", label))
     methods.require_cost(method.name, declared)
-    printed = own.get(PAPER, content.get(PAPER, False))
+    printed = specific.get(PAPER, content.get(PAPER, False))
     if not isinstance(printed, bool):
         raise StudyError(f"{PAPER} must be true or false, got {printed!r}")
     fields = method.setting_names(printed)
     settings = {name: x for name, x in general.items() if name in fields}
-    settings |= {name: x for name, x in own.items() if name not in (*BUDGETS, TIMES, PAPER)}
+    beside = (*BUDGETS, TIMES, SEEDS, PAPER)  # what is no setting of the method
+    settings |= {name: x for name, x in specific.items() if name not in beside}
     swept = limit is not None and method.constrained
     if swept:
         settings["cost_limit"] = limit
@@ -231,7 +278,7 @@ def _job(
         variant=label if label != method.name else "",
         swept=swept,
         paper_defaults=method.is_printed(config),
-        **{"steps": method.steps} | _budgets(own, content | general),
+        **{"steps": method.steps} | _budgets(specific, content | general),
         **{name: content[name] for name in ONES if name in content},
     )
     for name in ("seed", *BUDGETS, *ONES[:-1]):
@@ -245,15 +292,15 @@ def _job(
     return job
 
 
-def _budgets(own: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+def _budgets(specific: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
     """Return steps and episodes of a method, from what is set for it and for the others."""
-    budgets = {name: x for name, x in (others | own).items() if name in BUDGETS}
-    if TIMES not in own:
+    budgets = {name: x for name, x in (others | specific).items() if name in BUDGETS}
+    if TIMES not in specific:
         return budgets
-    times, steps = own[TIMES], budgets.get("steps")
+    times, steps = specific[TIMES], budgets.get("steps")
     if type(times) is not int or times < 1:
         raise StudyError(f"{TIMES} must be a whole number >= 1, got {times!r}")
-    if "steps" in own or type(steps) is not int:
+    if "steps" in specific or type(steps) is not int:
         raise StudyError(f"{TIMES} needs the steps of the others: give the study or its task steps")
     return budgets | {"steps": times * steps}
 
@@ -272,7 +319,7 @@ def _limits(content: dict[str, Any], task: str) -> list[float | None]:
         raise StudyError(f"limits has {twice[0]} twice")
     places = {"[settings]": content.get("settings", {}), f"[task.{task}]": of_task}
     for kind in ("method", "variant"):
-        places |= {f"[{kind}.{name}]": own for name, own in content.get(kind, {}).items()}
+        places |= {f"[{kind}.{name}]": specific for name, specific in content.get(kind, {}).items()}
     for place, given in places.items():
         if "cost_limit" in given:
             raise StudyError(
@@ -283,8 +330,8 @@ def _limits(content: dict[str, Any], task: str) -> list[float | None]:
 
 def _general(content: dict[str, Any], task: str) -> dict[str, Any]:
     """Return the settings for all methods on a task."""
-    own = dotted(content.get("task", {}).get(task, {}))
-    settings = {name: x for name, x in own.items() if name not in (*DECLARATIONS, "limits")}
+    specific = dotted(content.get("task", {}).get(task, {}))
+    settings = {name: x for name, x in specific.items() if name not in (*DECLARATIONS, "limits")}
     return dotted(content.get("settings", {})) | settings
 
 
@@ -429,14 +476,72 @@ def trained(run: Path, job: Job) -> bool:
     return enough or summary["steps"] >= job.steps
 
 
+def other_run(run: Path, job: Job) -> str:
+    """Return in what a folder holds another run than the job's; an empty text if in nothing."""
+    if not files.is_there(run / "config.json"):
+        return ""
+    config = read_config(run)
+    flat, environment = config["config"], config["environment"]
+    pairs: dict[str, tuple[Any, Any]] = {
+        name: (config[name], getattr(job, name)) for name in ("method", "seed")
+    }
+    pairs["task"] = environment["id"] or job.task, job.task
+    for name, x in job.settings.items():
+        if isinstance(x, int | float) and isinstance(flat.get(name), int | float):
+            pairs[name] = flat[name], x
+    texts = [f"{name} {was} (the study has {here})" for name, (was, here) in pairs.items()
+             if was != here]  # fmt: skip
+    summary = read_json(run / "summary.json", SummaryFile)
+    if not texts and summary.get("run") not in (None, digest_of(config, summary)):
+        texts = ["settings or tables that its summary was not made from"]
+    return ", ".join(texts[:3])
+
+
+def digest_of(config: dict[str, Any], summary: dict[str, Any]) -> str:
+    """Return the digest of a finished run, as its config.json and its summary have it."""
+    return run_digest(settings_of(config), summary["tables"])
+
+
+def strange(run: Path, job: Job) -> str:
+    """Return which result of a run is not its own, or not made as a study makes it; else ""."""
+    if text := other_run(run, job):
+        return f"its folder holds a run with {text}"
+    own = read_json(run / "summary.json", SummaryFile).get("run")
+    if own is None:  # made by a version without it
+        return ""
+    evaluation = read_json(run / "evaluation.json", EvaluationFile)
+    if evaluation and evaluation.get("run") != own:
+        return "evaluation.json is of another run, or of another time of this one"
+    if evaluation and (
+        evaluation.get("seed") != EVALUATION_SEED or evaluation.get("screen") is False
+    ):
+        return "evaluation.json was made with other scenes, or without the screen"
+    measures = read_json(run / "measures.json", Measures)
+    if measures and measures.get("run") != own:
+        return "measures.json is of another run, or of another time of this one"
+    return ""
+
+
 def deployed(run: Path, job: Job) -> bool:
     evaluation = read_json(run / "evaluation.json", EvaluationFile)
-    return bool(evaluation) and len(evaluation["episodes"]) == job.deployment_episodes
+    number = len(evaluation.get("episodes", []))
+    return bool(evaluation) and number == job.deployment_episodes and not strange(run, job)
 
 
 def measured(run: Path) -> bool:
-    """Return whether the measures of the run are written (`evaluation.measures`)."""
-    return files.is_there(run / "measures.json")
+    """Return whether the measures of the run are written, with their arrays."""
+    measures = read_json(run / "measures.json", Measures)
+    whole = not measures.get("arrays_sha256") or files.is_there(run / "measures.safetensors")
+    return files.is_there(run / "measures.json") and whole
+
+
+def lost(run: Path, job: Job) -> str:
+    """Return why results that are there count as none; an empty text if they do."""
+    if text := strange(run, job):
+        return text
+    if files.is_there(run / "measures.json") and not measured(run):
+        return "measures.safetensors is missing"
+    return ""
 
 
 def failure(run: Path) -> Failure | None:

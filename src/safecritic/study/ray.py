@@ -126,9 +126,9 @@ def _work(out: Path, name: str, path: str, send: Any) -> int:
     return process.returncode
 
 
-def _joined(own: str, others: str) -> str:
+def _joined(ours: str, others: str) -> str:
     """Return a PYTHONPATH of this machine's folders, then those of the driver that it has too."""
-    folders = [*own.split(os.pathsep), *filter(os.path.isdir, others.split(os.pathsep))]
+    folders = [*ours.split(os.pathsep), *filter(os.path.isdir, others.split(os.pathsep))]
     return os.pathsep.join(dict.fromkeys(folders))
 
 
@@ -140,9 +140,17 @@ def _emptied(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(
-    out: Path, jobs: list[Job], source: str | Path, address: str, show: Any = None
+    out: Path,
+    jobs: list[Job],
+    source: str | Path,
+    address: str,
+    show: Any = None,
+    chosen: list[Job] | None = None,
 ) -> list[Progress]:
-    """Run the jobs that are not done on the cluster; call `show(driver, ended)` now and then."""
+    """Run those jobs that are not done on the cluster, all or the `chosen` ones.
+
+    `show(driver, ended)` is called now and then.
+    """
     try:
         import ray
     except ImportError:
@@ -158,7 +166,7 @@ def run(
             raise StudyError(f"no Ray cluster at {address}: {error} (--ray)") from error
         try:
             with interrupted_by_sigterm():  # after Ray, which has a handler of its own
-                cluster = Cluster(ray, Driver(out, jobs, 1))
+                cluster = Cluster(ray, Driver(out, jobs if chosen is None else chosen, 1))
                 try:
                     cluster.start_all()
                     while cluster.pending:
@@ -192,7 +200,9 @@ class Cluster:
 
         A run that fits on no machine is refused: Ray would wait for a larger one for ever.
         """
-        needed = max((one.job.memory_gb or 0.0 for one in self.driver.waiting), default=0.0)
+        needed = max(
+            (progress.job.memory_gb or 0.0 for progress in self.driver.waiting), default=0.0
+        )
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         most = max((node.get("memory", 0.0) for node in nodes), default=0.0) / 1e9
         if needed > most:
@@ -203,19 +213,19 @@ class Cluster:
         while self.driver.waiting:
             self.start(self.driver.waiting.popleft())
 
-    def start(self, one: Progress) -> None:
-        clear_failure(self._folder(one))  # of an attempt before
+    def start(self, progress: Progress) -> None:
+        clear_failure(self._folder(progress))  # of an attempt before
         options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0}  # we start it again ourselves
-        if one.job.memory_gb is not None:
-            options["memory"] = int(one.job.memory_gb * 1e9)
+        if progress.job.memory_gb is not None:
+            options["memory"] = int(progress.job.memory_gb * 1e9)
         task = self.ray.remote(**options)(one_run)
-        one.begin("waiting")
-        one.started = 0.0  # Ray has it wait for room
-        job = dataclasses.asdict(one.job)
-        self.pending[task.remote(job, one.kills, self._path, self.mailbox)] = one
+        progress.begin("waiting")
+        progress.started = 0.0  # Ray has it wait for room
+        job = dataclasses.asdict(progress.job)
+        self.pending[task.remote(job, progress.kills, self._path, self.mailbox)] = progress
 
-    def _folder(self, one: Progress) -> Path:
-        return self.driver.out / "runs" / one.job.name
+    def _folder(self, progress: Progress) -> Path:
+        return self.driver.out / "runs" / progress.job.name
 
     def tick(self, seconds: float = 1.0) -> list[Progress]:
         """Wait a moment, write what has arrived, and return the runs that ended."""
@@ -223,8 +233,8 @@ class Cluster:
         self.driver.workers = max(int(self.ray.cluster_resources().get("CPU", 1)), 1)
         ended = self._collect()  # a task ends only when all it has sent is in the mailbox
         for ref in [*ready, *self._lost()]:
-            if ref in self.pending and (one := self._end(ref, ref not in ready)) is not None:
-                ended.append(one)
+            if ref in self.pending and (progress := self._end(ref, ref not in ready)) is not None:
+                ended.append(progress)
         return ended
 
     def _lost(self) -> list[Any]:
@@ -238,24 +248,27 @@ class Cluster:
     def _collect(self) -> list[Progress]:
         """Take what is in the mailbox; return the runs whose files were refused."""
         asked, contents, about = self.ray.get(self.mailbox.take.remote())
-        runs = {(one.job.name, one.kills): (ref, one) for ref, one in self.pending.items()}
+        runs = {
+            (progress.job.name, progress.kills): (ref, progress)
+            for ref, progress in self.pending.items()
+        }
         refused = []
         for sender in [*contents.keys(), *asked]:
             if sender not in runs:  # from a machine that was given up
                 continue
-            ref, one = runs[sender]
+            ref, progress = runs[sender]
             try:
                 if sender in contents:
-                    transfer.write(self._folder(one), contents[sender])
+                    transfer.write(self._folder(progress), contents[sender])
                 if sender in asked:
                     self._machines[ref] = asked[sender]
-                    answer = transfer.collect(self._folder(one))
+                    answer = transfer.collect(self._folder(progress))
                     self.ray.get(self.mailbox.answer.remote(sender, answer))
             except FileError as error:
-                one.state, one.error = "failed", str(error)
+                progress.state, progress.error = "failed", str(error)
                 self.ray.cancel(ref, force=True)
                 del self.pending[ref], runs[sender]
-                refused.append(one)
+                refused.append(progress)
         for sender, lines in about.items():
             if sender in runs:
                 runs[sender][1].note(lines)
@@ -263,19 +276,19 @@ class Cluster:
 
     def _end(self, ref: Any, lost: bool) -> Progress | None:
         """Note how a task ended; None if its run was lost and has been started again."""
-        one = self.pending.pop(ref)
+        progress = self.pending.pop(ref)
         code, why = -1, "its machine is gone"
         try:
             if not lost:
                 code, why = self.ray.get(ref), ""
         except self.ray.exceptions.RayTaskError as error:  # not the run: what is around it
-            one.state, one.error = "failed", str(error).strip().splitlines()[-1]
-            return one
+            progress.state, progress.error = "failed", str(error).strip().splitlines()[-1]
+            return progress
         except self.ray.exceptions.RayError as error:
             why = str(error).strip().splitlines()[0]
-        if self.driver.has_ended(one, code, why):
-            return one
-        self.start(one)
+        if self.driver.has_ended(progress, code, why):
+            return progress
+        self.start(progress)
         return None
 
     def stop(self) -> None:

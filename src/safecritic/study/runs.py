@@ -194,6 +194,8 @@ class Run:
             return "done"
         if self.failure is not None:
             return "failed"
+        if text := grid.lost(self.folder, self.job):
+            return f"to be made again: {text}"
         steps = self.episodes["step"]
         return f"at step {int(steps[-1]):,}" if len(steps) else "not begun"
 

@@ -20,13 +20,13 @@ import numpy as np
 from safecritic.agents.methods import METHODS
 from safecritic.core import statistics
 from safecritic.core.files import write_text
+from safecritic.evaluate.verdict import KEPT, OPEN, ROUNDING, Verdict, of_costs, of_critic
 from safecritic.study import grid, pack
 from safecritic.study.runs import Case, Row, Run
 from safecritic.tasks.registry import TASKS
 
 LABELS = ("run", "method", "task", "limit", "seed", "steps")  # the columns that are not results
 NONE = "–"  # a cell without a number
-ROUNDING = 1e-6  # five costs of 0.2 are a little more than 1
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # how a formula may begin in some spreadsheet
 _CHANGE = r"(?:[+-]\d+%|[<>]?-?\d+ times)"
 _NUMBERS = re.compile(
@@ -167,6 +167,24 @@ class StudyTable:
         mean = self.summary(method, case, column).mean
         return mean <= self.limit(case, method) + ROUNDING and 2 * kept > number
 
+    def verdict(self, method: str, case: str) -> Verdict | None:
+        """Judge the deployed cost of a method over its seeds; None if nothing is known of it."""
+        costs, diverged = self.known(method, case, "deployed_cost"), self.diverged(method, case)
+        if not len(costs) and not diverged:
+            return None
+        found = of_costs(costs, self.limit(case, method), of="seeds")
+        if diverged and found.word == KEPT:  # those have no policy that could keep it
+            number = len(costs) + len(diverged)
+            found = Verdict(OPEN, f"{len(diverged)} of {number} seeds diverged; {found.reason}")
+        return found
+
+    def critic_verdict(self, method: str, case: str) -> Verdict | None:
+        """Judge the safety critics of a method by the medians over its seeds; None without any."""
+        known = [self.known(method, case, name) for name in ("critic_auc", "critic_ratio")]
+        if not all(map(len, known)):
+            return None
+        return of_critic(*(float(np.median(x)) for x in known))
+
     def on(self, case: str) -> list[Run]:
         return [run for (_, name), runs in self.groups.items() if name == case for run in runs]
 
@@ -213,10 +231,10 @@ class StudyTable:
             labels: Row = {"method": method, "task": runs[0].job.task}
             labels |= {"limit": self.limit(case)} if self.swept else {}
             for column in (name for name in self.rows[0] if name not in LABELS):
-                of = self.summary(method, case, column)
-                numbers = {"seeds": of.n, "mean": of.mean, "standard_error": of.standard_error}
-                numbers |= {"iqm": of.iqm.value, "iqm_low": of.iqm.low, "iqm_high": of.iqm.high}
-                if of.n:
+                n, mean, error, (iqm, low, high) = self.summary(method, case, column)
+                numbers = {"seeds": n, "mean": mean, "standard_error": error}
+                numbers |= {"iqm": iqm, "iqm_low": low, "iqm_high": high}
+                if n:
                     rows.append(labels | {"column": column} | numbers)
         return rows
 

@@ -57,6 +57,8 @@ def work(out: Path, job: Job, say: Any = lambda **about: None) -> None:
     from safecritic.api import Agent
 
     run = require_folder(out / "runs" / job.name)
+    if text := grid.other_run(run, job):
+        raise FileError(f"{run} holds a run with {text}: remove it, and run the study again")
     clear_failure(run)
     (run / "error.txt").unlink(missing_ok=True)
     wait_until_free(run)

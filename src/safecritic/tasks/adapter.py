@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import gymnasium.wrappers
 import numpy as np
-from gymnasium.spaces import Box, flatten, flatten_space
+from gymnasium.spaces import Box, Discrete, flatten, flatten_space
 from gymnasium.utils import RecordConstructorArgs
 
 from safecritic.tasks import registry
@@ -32,7 +33,7 @@ Cost = Callable[[Any, np.ndarray, dict[str, Any]], float]
 
 SUCCESS_KEYS = ("success", "is_success", "goal_met")
 # What a user may declare about an environment and a file can hold: keywords of `adapt`
-DECLARATIONS = ("cost_key", "no_cost", "success_key", "proximity")
+DECLARATIONS = ("cost_key", "missing_cost", "no_cost", "success_key", "proximity")
 COST_SOURCES = ("cost_key", "cost", "no_cost")
 
 
@@ -44,8 +45,9 @@ class NoCostError(ValueError):
         super().__init__(
             f"{name} reports no cost: expected a sixth value from step or info[{cost_key!r}], "
             f"info has {self.keys or 'no keys'}; name the right key, adapt(env, cost_key=...) "
-            f"(--cost-key), or compute the cost, {OWN_COST}; if there is none, DDPG can learn "
-            "without, adapt(env, no_cost=True) (--no-cost)"
+            "(--cost-key); if a step without the key costs nothing, say so, adapt(env, "
+            f'missing_cost="zero") (--missing-cost zero); or compute the cost, {OWN_COST}; if '
+            "there is none, DDPG can learn without, adapt(env, no_cost=True) (--no-cost)"
         )
 
 
@@ -53,6 +55,7 @@ def adapt(
     env: gymnasium.Env | str,
     *,
     cost_key: str | None = None,
+    missing_cost: str | None = None,
     cost: Cost | None = None,
     no_cost: bool = False,
     success_key: str | None = None,
@@ -67,6 +70,7 @@ def adapt(
     Args:
         env: an environment, or the id of a registered one.
         cost_key: the key of the cost in `info`; by default `cost`.
+        missing_cost: "zero": a step whose `info` lacks the key costs nothing.
         cost: a function of (observation, action, info) after a step, all three in the
             environment's own form, for an environment that reports no cost or the wrong one.
         no_cost: the environment has no cost: it is 0 at every step. Only DDPG accepts this.
@@ -76,9 +80,18 @@ def adapt(
             a slice, or names of keys of a Dict space ("10-25,30", [3, 4], ["lidar"]). By default
             what the environment's own attribute `proximity` declares, if it has one.
         verbose: print what was understood, from up to 1,000 random steps; see `describe`.
+
+    Examples:
+        >>> env = adapt("Pendulum-v1", cost=lambda obs, action, info: float(abs(obs[2]) > 4.0))
+        >>> obs, info = env.reset(seed=0)
+        >>> obs, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        >>> info["cost"]
+        0.0
     """
+    if missing_cost not in (None, "zero"):
+        raise ValueError(f"missing_cost must be 'zero' or None, got {missing_cost!r}")
     given: dict[str, Any] = {"cost_key": cost_key, "cost": cost, "no_cost": no_cost or None}
-    given |= {"success_key": success_key, "proximity": proximity}
+    given |= {"missing_cost": missing_cost, "success_key": success_key, "proximity": proximity}
     adapted = _adapted(env, {name: x for name, x in given.items() if x is not None})
     if verbose:
         from safecritic.tasks.description import describe  # imports this module
@@ -92,12 +105,17 @@ def _adapted(env: gymnasium.Env | str, given: dict[str, Any]) -> gymnasium.Env:
     sources = [name for name in COST_SOURCES if name in given]
     if len(sources) > 1:
         raise ValueError(f"{sources[0]} contradicts {sources[1]}: give one of the two")
+    if "missing_cost" in given and sources not in ([], ["cost_key"]):
+        raise ValueError(f"missing_cost contradicts {sources[0]}: give one of the two")
     if isinstance(env, str):
         env = gymnasium.make(env)
     if not isinstance(env, gymnasium.Env):
         several = isinstance(env, gymnasium.vector.VectorEnv)
         hint = "the methods learn from one environment at a time; pass one of those inside"
-        hint = hint if several else "pass an environment or the id of a registered one"
+        if not several:
+            hint = "pass an environment or the id of a registered one"
+            if any(kind.__name__ == "VecEnv" for kind in type(env).__mro__):
+                hint = "pass one environment without Stable-Baselines3's VecEnv, as in vec.envs[0]"
         raise UnfitEnvError(f"env must be a gymnasium.Env, got {type(env).__name__}: {hint}")
     if isinstance(env, Adapted):
         return _adapted(env.env, _override(env.given, given)) if given else env
@@ -106,7 +124,15 @@ def _adapted(env: gymnasium.Env | str, given: dict[str, Any]) -> gymnasium.Env:
     if "proximity" not in given:
         proximity_of(env)  # raises if what it declares is not there
 
-    result, action = _probe(env)
+    try:
+        result, action = _probe(env)
+    except (ValueError, AssertionError, gymnasium.error.Error):
+        # Gymnasium's own wrappers unpack five values
+        converted = _five_beneath(env)
+        if converted is None:
+            raise
+        env = converted
+        result, action = _probe(env)
     if len(result) == 6:
         env = FiveValues(env)
         result = env.join(result)
@@ -115,20 +141,34 @@ def _adapted(env: gymnasium.Env | str, given: dict[str, Any]) -> gymnasium.Env:
     if "cost" in given:
         check_cost(given["cost"](obs, action, info), name)
     elif "no_cost" not in given:
-        if key not in info:
+        if key not in info and "missing_cost" not in given:
             raise NoCostError(name, key, info)
-        check_cost(info[key], name)
+        check_cost(info.get(key, 0.0), name)
     space: Any = env.action_space
     fits = (
         not (given.keys() - {"cost_key"})
         and key == "cost"
-        and (type(info["cost"]), type(info.get("success"))) == (float, bool)
+        and (type(info.get("cost")), type(info.get("success"))) == (float, bool)
         and env.observation_space == observations
         and len(space.shape) == 1
         and (space.low == -1).all()
         and (space.high == 1).all()
     )
     return env if fits else Adapted(env, **given)
+
+
+def _five_beneath(env: gymnasium.Env) -> gymnasium.Env | None:
+    """Return what `gymnasium.make` wrapped round six values, as five values; else None."""
+    wrappers = gymnasium.wrappers
+    own = (wrappers.PassiveEnvChecker, wrappers.OrderEnforcing, wrappers.TimeLimit)
+    *around, bare = layers(env)
+    if not around or not all(isinstance(layer, own) for layer in around):
+        return None
+    if len(_probe(bare)[0]) != 6:
+        return None
+    made: gymnasium.Env = wrappers.OrderEnforcing(FiveValues(bare))
+    limit = env.spec.max_episode_steps if env.spec else None
+    return made if limit is None else wrappers.TimeLimit(made, limit)
 
 
 def make_env(env: str | gymnasium.Env, action_repeat: int = 1, **declared: Any) -> tuple[Any, str]:
@@ -239,8 +279,8 @@ class Adapted(gymnasium.Wrapper, RecordConstructorArgs):
         obs, reward, terminated, truncated, info = self.env.step(own)
         if self._cost is not None:
             value = self._cost(obs, own, info)
-        elif self._cost_key in info:
-            value = info[self._cost_key]
+        elif self._cost_key in info or "missing_cost" in self.given:
+            value = info.get(self._cost_key, 0.0)
         else:
             raise ValueError(missing_cost(name_of(self.env), self._cost_key))
         info = _completed(info, value, self.given.get("success_key"), name_of(self.env))
@@ -266,7 +306,11 @@ class Adapted(gymnasium.Wrapper, RecordConstructorArgs):
 
 
 class FiveValues(gymnasium.Wrapper, RecordConstructorArgs):
-    """Safety Gymnasium's six values as five: cost and success (`goal_met`) in `info`."""
+    """Safety Gymnasium's six values as five: cost and success (`goal_met`) in `info`.
+
+    Examples:
+        >>> env = FiveValues(SixValues(safecritic.make("CarGoal1")))
+    """
 
     def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
@@ -285,7 +329,13 @@ class FiveValues(gymnasium.Wrapper, RecordConstructorArgs):
 
 
 class SixValues(gymnasium.Wrapper, RecordConstructorArgs):
-    """Gymnasium's five values as Safety Gymnasium's six: the cost comes third."""
+    """Gymnasium's five values as Safety Gymnasium's six: the cost comes third.
+
+    Examples:
+        >>> env = SixValues(safecritic.make("CarGoal1"))
+        >>> obs, info = env.reset(seed=0)
+        >>> obs, reward, cost, terminated, truncated, info = env.step(env.action_space.sample())
+    """
 
     def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
@@ -314,7 +364,8 @@ def _check_actions(space: gymnasium.Space) -> None:
     if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
         raise UnfitEnvError(
             f"actions must be continuous, a Box of floats, got {space}: the methods here learn no "
-            "discrete actions; use a version of the task with continuous ones"
+            "discrete actions; use a version of the task with continuous ones, or give "
+            f"{_continuous_form(space)} and choose by it in a gymnasium.ActionWrapper"
         )
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise ValueError(
@@ -322,6 +373,14 @@ def _check_actions(space: gymnasium.Space) -> None:
             "them first, gymnasium.wrappers.TransformAction(env, lambda action: action, "
             f"gymnasium.spaces.Box(-1.0, 1.0, {space.shape}))"
         )
+
+
+def _continuous_form(space: gymnasium.Space) -> str:
+    """Return a space of continuous actions from which a wrapper can choose a discrete one."""
+    choices = [space.n] if isinstance(space, Discrete) else getattr(space, "nvec", [])
+    size = int(np.sum(choices)) if len(choices) else "N"
+    how = "the largest number wins" if isinstance(space, Discrete) else "the largest of each wins"
+    return f"a preference for each choice, Box(-1, 1, ({size},)), of which {how},"
 
 
 def _vector_space(space: gymnasium.Space) -> Box:
@@ -336,6 +395,8 @@ def _vector_space(space: gymnasium.Space) -> Box:
             f"observations must fit in a vector of fixed length, got {space}: make them so first, "
             f"{TRANSFORM}"
         )
+    if not flat.shape[0]:
+        raise UnfitEnvError(f"observations must have one number or more, got {space}")
     if flat.dtype in (np.float32, np.float64):
         return space if isinstance(space, Box) and len(space.shape) == 1 else flat
     return Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)

@@ -170,7 +170,7 @@ def missing_cost(name: str, key: str) -> str:
     """Return what to do where a step of an environment has no cost."""
     return (
         f"{name} left {key!r} out of info in this step: if that means no cost, say so with "
-        f"adapt(env, cost=lambda obs, action, info: info.get({key!r}, 0.0))"
+        'missing_cost="zero" (--missing-cost zero)'
     )
 
 
@@ -193,7 +193,9 @@ def reports_steps(env: gymnasium.Env) -> bool:
 
 
 def _numbers(value: Any) -> np.ndarray | None:
-    """Return the value as an array if it consists of numbers."""
+    """Return the value as an array if it consists of numbers; a masked one has lost some."""
+    if isinstance(value, np.ma.MaskedArray):
+        return None
     try:
         array = np.asarray(value)
     except Exception:

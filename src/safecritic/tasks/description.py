@@ -24,7 +24,7 @@ from safecritic.tasks.adapter import (
     make_env,
     proximity_of,
 )
-from safecritic.tasks.checks import OWN_COST, layers
+from safecritic.tasks.checks import layers
 from safecritic.tasks.observations import Part, parts
 
 MOST_RANGES = 8  # of one part, before they are merged
@@ -127,6 +127,10 @@ class Description:
         seconds: how long to take them at most.
         seed: seed of the environment and of the actions.
         declared: keywords of `adapt`.
+
+    Examples:
+        >>> print(describe("CarGoal1", steps=100))  # doctest: +ELLIPSIS
+        CarGoal1...
     """
 
     def __init__(
@@ -246,8 +250,10 @@ class Description:
     def _limit(self) -> str:
         if self.cost_source is None:
             return (
-                "none without a cost: name its key with --cost-key NAME (cost_key=...), compute "
-                f"it in Python, {OWN_COST}, or train ddpg without one, --no-cost (no_cost=True)"
+                "none without a cost: name its key with --cost-key NAME (cost_key=...); if a step "
+                "without it costs nothing, add --missing-cost zero (missing_cost='zero'); compute "
+                "it in Python, cost=lambda obs, action, info: ...; or train ddpg without one, "
+                "--no-cost (no_cost=True)"
             )
         if self.cost_source == NO_COST:
             return "none without a cost: only ddpg can be trained"
@@ -258,8 +264,8 @@ class Description:
         if done.episodes:
             costs = f"{_number(np.mean(done.sums(done.costs)))} per episode"
         return (
-            f"no limit is known: the random policy costs {costs}; choose a budget and give it "
-            "with --cost-limit (cost_limit=...)"
+            f"no limit is known: the random policy costs {costs}; `safecritic limits ENV` "
+            "shows which limits bind; give one with --cost-limit (cost_limit=...)"
         )
 
 
@@ -278,6 +284,7 @@ def _success_key(env: Any, info: dict[str, Any]) -> str | None:
 
 
 def _cost_source(env: Any) -> str:
+    """Return where the cost comes from, in words."""
     declared = declared_of(env)
     key = declared.get("cost_key", "cost")
     if declared.get("no_cost"):
@@ -286,7 +293,7 @@ def _cost_source(env: Any) -> str:
         return f"computed by the function given ({declared['cost']})"
     if key == "cost" and any(isinstance(layer, FiveValues) for layer in layers(env)):
         return "the third of the six values of step"
-    return f"info[{key!r}]"
+    return f"info[{key!r}]" + (", 0 where it is missing" if declared.get("missing_cost") else "")
 
 
 def _ranges(part: Part, space: Any, seen: np.ndarray) -> Iterator[Range]:

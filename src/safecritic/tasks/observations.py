@@ -1,7 +1,8 @@
 """What the numbers of an observation are: named parts, and which of them are proximity inputs.
 
 A proximity input is a number in [0, 1] that grows as something comes near: a lidar. The methods
-also see it raised to a power, so it must be declared; bounds of [0, 1] alone do not make one.
+also see ramps of it over several distances, so it must be declared; bounds of [0, 1] alone do not
+make one.
 """
 
 import re

@@ -20,7 +20,13 @@ VERSION = re.compile(r"-v\d+$")
 
 @dataclass(frozen=True)
 class Task:
-    """One row of the table of tasks."""
+    """One row of the table of tasks.
+
+    Examples:
+        >>> Task("Corridor", "walk to the end", "1 per step beside the path", cost_limit=5.0,
+        ...      entry_point="corridor:Corridor").id
+        'safecritic/Corridor-v0'
+    """
 
     name: str  # with its version ("SafetyCarGoal1-v0") where the field knows it so
     summary: str
@@ -130,7 +136,12 @@ def find(name: str) -> Task | None:
 
 
 def get(name: str) -> Task:
-    """Return the task of this name or Gymnasium id; an unknown one is an error with the nearest."""
+    """Return the task of this name or Gymnasium id; an unknown one is an error with the nearest.
+
+    Examples:
+        >>> get("CarGoal1").cost_limit
+        1.0
+    """
     task = find(name)
     if task is None:
         raise ValueError(
@@ -150,7 +161,9 @@ def method_defaults(name: str | None) -> dict[str, Any]:
 def make(name: str, **settings: Any) -> gymnasium.Env:
     """Make a task without Gymnasium's checking wrappers (the task checks its own input).
 
-    >>> env = make("CarGoal1", variant="original", render_mode="rgb_array")
+    Examples:
+        >>> env = make("CarGoal1", variant="original", render_mode="rgb_array")
+        >>> obs, info = env.reset(seed=0)
     """
     task = get(name)
     constructor: Any = task.entry_point
@@ -164,8 +177,9 @@ def make(name: str, **settings: Any) -> gymnasium.Env:
 def register(task: Task) -> None:
     """Add a task of your own: `make`, `gymnasium.make` and the command line then know it.
 
-    >>> register(Task("Corridor", "walk to the end", "1 per step beside the path", 5.0,
-    ...               "corridor:Corridor"))
+    Examples:
+        >>> register(Task("Corridor", "walk to the end", "1 per step beside the path", 5.0,
+        ...               "corridor:Corridor"))
     """
     if not re.fullmatch(r"\w+(-v\d+)?", task.name):
         raise ValueError(
@@ -190,7 +204,12 @@ def _tell_gymnasium(task: Task, order_enforce: bool = False) -> None:
 
 
 def register_with_gymnasium() -> None:
-    """Make every task of the table known to `gymnasium.make` and `gymnasium.make_vec`."""
+    """Make every task of the table known to `gymnasium.make` and `gymnasium.make_vec`.
+
+    Examples:
+        >>> import safecritic.tasks  # does it
+        >>> env = gymnasium.make("safecritic/CarGoal1-v0")
+    """
     for task in TASKS.values():
         if task.id not in gymnasium.registry:
             _tell_gymnasium(task)

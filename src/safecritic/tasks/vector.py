@@ -121,6 +121,12 @@ def make_vec(
         autoreset_mode: "NextStep", "SameStep" or "Disabled".
         wrappers: put around every environment, the first one innermost.
         settings: keywords of the task.
+
+    Examples:
+        >>> envs = make_vec("CarGoal1", 2, autoreset_mode="SameStep")
+        >>> obs, infos = envs.reset(seed=0)
+        >>> obs.shape
+        (2, 72)
     """
 
     def one() -> gymnasium.Env:

@@ -21,7 +21,7 @@ from safecritic.report.data import title
 from safecritic.report.page import _policy as content_policy
 from safecritic.run.episode import discounted_sums
 from safecritic.run.rollout import Rollout
-from safecritic.runtime.decide import CLIP, LARGEST_EXPONENT, NORM_EPSILON, SHARPNESS
+from safecritic.runtime.decide import CLIP, EDGES, LARGEST_EXPONENT, NORM_EPSILON, SHARPNESS, SPENT
 from safecritic.tasks.adapter import make_again
 from safecritic.tasks.drawing import robot_shapes
 from safecritic.tasks.navigation import objects
@@ -35,7 +35,6 @@ from safecritic.tasks.navigation.pictures import (
 from safecritic.tasks.navigation.robots import CAR, POINT
 
 SCENES = 6  # to begin with
-POWER = 8  # of the proximity inputs behind the observation, as `decide.widen` has them
 # the robot's own forward, and what its two actions do: speed ahead, turn to the left
 DRIVES: dict[str, Any] = {
     CAR.name: {"ahead": [0.0, -1.0], "mix": [[0.5, 0.5], [0.5, -0.5]]},
@@ -71,6 +70,7 @@ def write(agents: Sequence[Any], path: Path, episodes: int = 2, seed: int = 10_0
             "epsilon": NORM_EPSILON,
             "sharpness": SHARPNESS,
             "largest": LARGEST_EXPONENT,
+            "spent": SPENT,
         },
         "cells": SIZE,
         "quantities": style.QUANTITIES,
@@ -179,7 +179,7 @@ def network_data(policy: Any) -> dict[str, Any]:
         "tolerance": float(parts.tolerance),
         "price": float(parts.price),
         "limit": policy.limit,
-        "encoding": {"near": parts.near.tolist(), "power": POWER},
+        "encoding": {"near": parts.near.tolist(), "edges": EDGES},
         "arrays": pack(arrays),
     }
 

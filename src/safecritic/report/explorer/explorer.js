@@ -132,8 +132,9 @@ const MODULE = new WebAssembly.Module(CODE);
 const ROWS = 64;
 const upTo = (multiple, x) => Math.ceil(x / multiple) * multiple;
 
-// What a proximity c in [0, 1] adds behind the observation: one number for each kind of input.
-const sharpened = ({ power }, c) => [clip(c, 0, 1) ** power];
+// What a proximity c adds behind the observation: a ramp between each two edges.
+const sharpened = ({ edges }, c) =>
+  edges.slice(1).map((high, at) => clip((c - edges[at]) / (high - edges[at]), 0, 1));
 
 class Network {
   constructor(about) {
@@ -302,7 +303,8 @@ class Network {
 
   toleranceLeft(tolerance, remaining) {
     if (!this.budget) return tolerance;
-    return tolerance * (this.limit > 0 ? clip(remaining / this.limit, 0, 1) : Number(remaining >= 0));
+    const share = this.limit > 0 ? clip(remaining / this.limit, 0, 1) : Number(remaining >= 0);
+    return tolerance * (DATA.decide.spent + (1 - DATA.decide.spent) * share);
   }
 }
 

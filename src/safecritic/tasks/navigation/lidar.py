@@ -41,17 +41,17 @@ def lidar(
             if value <= 0.0:
                 continue
             angle = atan2(ego_y, ego_x) * per_radian
-            own = math.floor(angle)
-            after = (angle - own) * value
+            cell = math.floor(angle)
+            after = (angle - cell) * value
             before = value - after
-            own %= BINS
-            if value > bins[own]:
-                bins[own] = value
-            if before > bins[own - 1]:
-                bins[own - 1] = before
-            own = own + 1 if own < BINS - 1 else 0
-            if after > bins[own]:
-                bins[own] = after
+            cell %= BINS
+            if value > bins[cell]:
+                bins[cell] = value
+            if before > bins[cell - 1]:
+                bins[cell - 1] = before
+            cell = cell + 1 if cell < BINS - 1 else 0
+            if after > bins[cell]:
+                bins[cell] = after
         lidars += bins
     return lidars
 
@@ -64,12 +64,12 @@ def lidar_at(points: np.ndarray, poses: np.ndarray, reach: float = LIDAR_RANGE) 
     left = -offset[..., 0] * sine + offset[..., 1] * cosine
     value = np.maximum(1.0 - np.hypot(ahead, left) / reach, 0.0)
     angle = np.arctan2(left, ahead) * (BINS / (2 * math.pi))
-    own = np.floor(angle)
-    after = (angle - own) * value
+    cell = np.floor(angle)
+    after = (angle - cell) * value
     bins = np.zeros((len(poses), BINS))
-    rows = np.broadcast_to(np.arange(len(poses))[:, None], own.shape)
+    rows = np.broadcast_to(np.arange(len(poses))[:, None], cell.shape)
     for shift, part in ((0, value), (-1, value - after), (1, after)):
-        np.maximum.at(bins, (rows, (own.astype(int) + shift) % BINS), part)
+        np.maximum.at(bins, (rows, (cell.astype(int) + shift) % BINS), part)
     return bins
 
 

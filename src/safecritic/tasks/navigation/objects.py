@@ -85,13 +85,17 @@ class Arena:
 
     def keepout(self, kind: str) -> float:
         """Return the radius that placement keeps free around an object of this kind."""
-        own = {"goal": self.goal_keepout, "hazards": self.hazard_keepout, "push_box": self.box}
-        return own[kind] if kind in own else KINDS[kind].keepout
+        sizes = {
+            "goal": self.goal_keepout,
+            "hazards": self.hazard_keepout,
+            "push_box": self.box,
+        }
+        return sizes[kind] if kind in sizes else KINDS[kind].keepout
 
     def footprint(self, kind: str) -> float:
         """Return the radius of an object of this kind on the floor."""
-        own = {"hazards": self.hazard_radius, "push_box": 1.5 * math.sqrt(2.0) * self.box}
-        return own[kind] if kind in own else KINDS[kind].footprint
+        sizes = {"hazards": self.hazard_radius, "push_box": 1.5 * math.sqrt(2.0) * self.box}
+        return sizes[kind] if kind in sizes else KINDS[kind].footprint
 
     def placement_order(self) -> list[str]:
         """Return the kind of every object in the order of placement."""

@@ -133,8 +133,38 @@ class Navigation(MujocoTask):
         self._cost_names = [f"cost_{part}" for part in costs]
         self._paid = [PARTS[part] for part in form.costs]
         self.first_timer = int(button_timer)
+        self._list_points()
+        # views into the simulation, valid for its lifetime
+        self._position, self._rotation = self.data.xpos[1], self.data.xmat[1]
+        self._first_body, self._first_geom = 1 + robot.bodies, 1 + robot.geoms  # of the objects
+        number = arena.counts.get(arena.boxes, 0)
+        self._box_places = self.data.xpos[self._first_body : self._first_body + number]
+        self._sensors = self.data.sensordata[: 3 * len(robot.readings)]
+        self._balls = [self.data.qpos[start : start + 4] for start in robot.balls]
+        self._flags = int(self.model.opt.disableflags)
+        self._no_sensors = self._flags | int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
+        self._gremlins: Gremlins | None = None
+        if arena.gremlins:
+            self._gremlins = Gremlins(robot, model, self.data, arena.gremlins, park_gremlins)
+        self._list_solids()
+        self._choose_ways()
+        # the robot now: position, rotation matrix row by row, sensors
+        self._here, self._turned, self._sensed = [0.0] * 3, [0.0] * 9, [0.0] * len(self._sensors)
+        self._stream: RandomStream | None = None
+        self._pool: list[Layout] = []  # placed and not used yet ("batch")
+        self._attempts = 64
+        self._layout: Layout = {}
+        self._goal_button = 0
+        self._timer = 0
+        self._drawn_until = 0  # steps for which the original's stream has been read so far
+        self._last_distance = 0.0
+        self._nearest = 0.0  # m to the nearest hazard's edge, at the last finite state
+        self._view: tuple[Any, ...] | None = None  # after the last step, while not observed
 
-        # x, y and distance of everything seen, kind by kind
+    def _list_points(self) -> None:
+        """Give everything that is seen a place among the points, and lidars in the observation."""
+        arena, robot = self.arena, self.robot
+        # x, y and distance, kind by kind
         self._starts = [0]
         self._slices: dict[str, slice] = {}
         for kind in arena.kinds:
@@ -154,19 +184,10 @@ class Navigation(MujocoTask):
         self.observation_space = Box(low, high, dtype=np.float64)
         self.action_space = Box(-1.0, 1.0, (len(robot.actions),), dtype=np.float64)
 
-        # views into the simulation, valid for its lifetime
-        self._position, self._rotation = self.data.xpos[1], self.data.xmat[1]
-        self._first_body, self._first_geom = 1 + robot.bodies, 1 + robot.geoms  # of the objects
-        number = arena.counts.get(arena.boxes, 0)
-        self._box_places = self.data.xpos[self._first_body : self._first_body + number]
-        self._sensors = self.data.sensordata[: 3 * len(robot.readings)]
-        self._balls = [self.data.qpos[start : start + 4] for start in robot.balls]
-        self._flags = int(self.model.opt.disableflags)
-        self._no_sensors = self._flags | int(mujoco.mjtDisableBit.mjDSBL_SENSOR)
-        self._gremlins: Gremlins | None = None
-        if arena.gremlins:
-            self._gremlins = Gremlins(robot, model, self.data, arena.gremlins, park_gremlins)
-        # of contacts: geoms of the boxes, then of the buttons, then of the pillars
+    def _list_solids(self) -> None:
+        """Give everything that can be touched a place among the counts of contacts."""
+        arena = self.arena
+        # geoms of the boxes, then of the buttons, then of the pillars
         self._first_button = arena.vases + arena.gremlins + 5 * arena.push_box
         ends = {arena.boxes: self._first_button, "buttons": arena.buttons, "pillars": arena.pillars}
         self._geoms: dict[str, slice] = {}
@@ -179,35 +200,28 @@ class Navigation(MujocoTask):
         self._kept_away = [
             (
                 self._slices[kind],
-                WAKE if kind == "gremlins" else arena.footprint(kind) + robot.reach + CLEAR,
+                WAKE if kind == "gremlins" else arena.footprint(kind) + self.robot.reach + CLEAR,
             )
             for kind in solid
         ]
+
+    def _choose_ways(self) -> None:
+        """Choose how the world is simulated, and the robot alone while it can touch nothing."""
+        robot, model = self.robot, self.model
+        exact = self.arena.boxes and self.variant == ORIGINAL
         self._contacts: Contacts | None = None
-        if arena.boxes and variant == ORIGINAL:
+        if exact:
             self._contacts = Contacts(model, self.data)
             if self._gremlins is not None:
                 self._gremlins.substep = self._contacts.step
         # ways for the robot to go on while nothing can be touched
         self._glide = robot.glide() if robot.glide else None
         self._alone: Alone | None = None
-        if self._glide is None and arena.boxes and variant == ORIGINAL:
+        if self._glide is None and exact:
             self._alone = Alone(robot, model)
         self._may_glide = self._glide is not None or self._alone is not None
         self._robot_qpos, self._robot_qvel = self.data.qpos[: robot.nq], self.data.qvel[: robot.nv]
         self._moved = False  # by gliding, since the last forward pass
-        # the robot now: position, rotation matrix row by row, sensors
-        self._here, self._turned, self._sensed = [0.0] * 3, [0.0] * 9, [0.0] * len(self._sensors)
-        self._stream: RandomStream | None = None
-        self._pool: list[Layout] = []  # placed and not used yet ("batch")
-        self._attempts = 64
-        self._layout: Layout = {}
-        self._goal_button = 0
-        self._timer = 0
-        self._drawn_until = 0  # steps for which the original's stream has been read so far
-        self._last_distance = 0.0
-        self._nearest = 0.0  # m to the nearest hazard's edge, at the last finite state
-        self._view: tuple[Any, ...] | None = None  # after the last step, while not observed
 
     # ---------------------------------------------------------------- reset
 
