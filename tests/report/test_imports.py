@@ -10,6 +10,7 @@ MODULES = [
     "safecritic.evaluate.measures",
     "safecritic.study.table",
     "safecritic.report.build",
+    "safecritic.report.explorer",
 ]
 SCRIPT = """
 import importlib, sys

@@ -132,6 +132,10 @@ const MODULE = new WebAssembly.Module(CODE);
 const ROWS = 64;
 const upTo = (multiple, x) => Math.ceil(x / multiple) * multiple;
 
+// What a proximity c adds behind the observation: a ramp between each two edges.
+const sharpened = ({ edges }, c) =>
+  edges.slice(1).map((high, at) => clip((c - edges[at]) / (high - edges[at]), 0, 1));
+
 class Network {
   constructor(about) {
     Object.assign(this, about);
@@ -240,15 +244,15 @@ class Network {
 
   // Write what the networks see of an observation into a row of `x`.
   see(obs, row) {
-    const { floats, near } = this, { edges } = this.encoding, at = this.x + row * this.stride;
+    const { floats, near } = this, at = this.x + row * this.stride;
     for (let place = 0; place < obs.length; place++) {
       floats[at + place] = this.scaled(obs[place], place);
       const nearest = this.places.get(place);
       if (nearest === undefined) continue;
-      for (let k = 1; k < edges.length; k++) { // a ramp between every two edges
-        const column = obs.length + (k - 1) * near.length + nearest;
-        const share = clip((obs[place] - edges[k - 1]) / (edges[k] - edges[k - 1]), 0, 1);
-        floats[at + column] = this.scaled(share, column);
+      const made = sharpened(this.encoding, obs[place]);
+      for (let k = 0; k < made.length; k++) {
+        const column = obs.length + k * near.length + nearest;
+        floats[at + column] = this.scaled(made[k], column);
       }
     }
   }
@@ -299,9 +303,8 @@ class Network {
 
   toleranceLeft(tolerance, remaining) {
     if (!this.budget) return tolerance;
-    const { spent } = DATA.decide;
     const share = this.limit > 0 ? clip(remaining / this.limit, 0, 1) : Number(remaining >= 0);
-    return tolerance * (spent + (1 - spent) * share);
+    return tolerance * (DATA.decide.spent + (1 - DATA.decide.spent) * share);
   }
 }
 
@@ -570,7 +573,7 @@ function rescale() {
   changed();
 }
 
-const FRAME = 22; // ms for the maps of a frame: what is left is done in the next ones
+const FRAME = 18; // ms for the maps of a frame: what is left is done in the next ones
 function updateMaps() {
   const started = performance.now();
   const left = sum(views.map(view => paintMap(view, FRAME / views.length)));
