@@ -32,6 +32,13 @@ def test_results_of_this_run_are_taken(run: Path) -> None:
     assert read_json(run / "evaluation.json")["run"] == read_json(run / "summary.json")["run"]
 
 
+def test_a_run_that_is_not_finished_has_nothing_strange(run: Path) -> None:
+    for name in ("summary.json", "evaluation.json"):
+        (run / name).unlink()
+    assert grid.lost(run, Job(**JOB)) == ""
+    assert not grid.done(run.parents[1], Job(**JOB))
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
