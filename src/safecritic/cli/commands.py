@@ -213,6 +213,7 @@ CERTIFY_HELP = """\
 Bound what the next episode of a trained policy costs, from fresh episodes.
 
 Any policy: safecritic certify --policy MODULE:FUNCTION --env ENV
+
 Check a certificate or a policy file: safecritic certify --check FILE"""
 
 

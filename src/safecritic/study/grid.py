@@ -492,7 +492,8 @@ def other_run(run: Path, job: Job) -> str:
     texts = [f"{name} {was} (the study has {here})" for name, (was, here) in pairs.items()
              if was != here]  # fmt: skip
     summary = read_json(run / "summary.json", SummaryFile)
-    if not texts and summary.get("run") not in (None, digest_of(config, summary)):
+    own = summary.get("run")  # there is none while it is being trained
+    if not texts and own is not None and own != digest_of(config, summary):
         texts = ["settings or tables that its summary was not made from"]
     return ", ".join(texts[:3])
 
