@@ -29,9 +29,9 @@ def cells(script: str) -> list[tuple[str, str]]:
 
 def notebook(script: str) -> str:
     """Return a notebook, as JSON, with the cells of a script and no outputs."""
-    made = []
+    made: list[dict[str, object]] = []
     for number, (kind, text) in enumerate(cells(script)):
-        cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}}
+        cell: dict[str, object] = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}}
         cell["source"] = text.splitlines(keepends=True)
         made.append(cell | ({"execution_count": None, "outputs": []} if kind == "code" else {}))
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
