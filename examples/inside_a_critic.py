@@ -6,6 +6,8 @@
 # whether they are right.
 
 # %%
+from typing import Any
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -28,7 +30,7 @@ agent = safecritic.USC("CarGoal1", cost_limit=1.0, seed=0).learn(total_timesteps
 # %%
 env = safecritic.make("CarGoal1")
 env.reset(seed=20_000)
-task = env.unwrapped
+task: Any = env.unwrapped
 critic = Critic.of(agent)
 assert critic is not None  # USC has one
 size, headings = 48, cost_map.HEADINGS
@@ -36,11 +38,11 @@ maps = {
     "Q_C of the policy's action": cost_map.predicted_map(critic, task, size, headings),
     "cost of standing there": cost_map.instant_map(task, size, headings),
 }
-extent = task.arena.extent  # type: ignore[attr-defined]
+extent = task.arena.extent
 fig, axes = plt.subplots(1, 2, figsize=(9, 4))
-for ax, (title, values) in zip(axes, maps.items(), strict=True):
+for ax, (title, drawn) in zip(axes, maps.items(), strict=True):
     box = (-extent, extent, -extent, extent)
-    fig.colorbar(ax.imshow(values, origin="lower", extent=box, cmap="viridis"), ax=ax)
+    fig.colorbar(ax.imshow(drawn, origin="lower", extent=box, cmap="viridis"), ax=ax)
     ax.set(title=title, xlabel="x (m)", ylabel="y (m)")
 plt.show()
 
@@ -50,7 +52,7 @@ plt.show()
 # The car heads for the nearest hazard. Actions are two wheels, from -1 (backward) to 1.
 
 # %%
-hazard = np.asarray(task.layout["hazards"])[0]  # type: ignore[attr-defined]
+hazard = np.asarray(task.layout["hazards"])[0]
 pose = np.array([[hazard[0] - 0.5, hazard[1], 0.0]])  # half a metre to its left, facing it
 obs = observations(task, pose).astype(np.float32)
 wheel = np.linspace(-1, 1, 41)

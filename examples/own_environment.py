@@ -100,7 +100,7 @@ for colour, trained in (("tab:gray", unconstrained), ("tab:blue", agent)):
         policy.reset()
         path, done = [robot.place - robot.puddle], False
         while not done:
-            obs, _, terminated, truncated, info = world.step(policy(obs))
+            obs, _reward, terminated, truncated, info = world.step(policy(obs))
             policy.spend(info["cost"])
             path.append(robot.place - robot.puddle)
             done = terminated or truncated
