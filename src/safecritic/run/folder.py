@@ -297,8 +297,11 @@ def settings_of(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_digest(settings: Any, tables: Any) -> str:
-    """Return what names a run as far as it is: SHA-256 of its settings and of its tables' cut."""
-    return files.digest({"settings": settings, "tables": tables})
+    """Return what names a run as far as it is: SHA-256 of its settings and of its episodes.
+
+    updates.csv has times in it, in which a run that was interrupted differs.
+    """
+    return files.digest({"settings": settings, "episodes": tables["episodes"]})
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
