@@ -30,6 +30,7 @@ SHORTER = {
     "safecritic evaluate": "--episodes 2",
     "safecritic limits": f"--steps {STEPS} --episodes 2",
     "safecritic certify": "--episodes 19",
+    "safecritic dial": "--episodes 2",
     "safecritic show": "--every 20",
 }
 COMMAND = re.compile(r"safecritic [^&#\n]*[^&#\n ]")
