@@ -62,7 +62,7 @@ def make() -> gymnasium.Env:
 # ## What is understood of it
 #
 # A thousand random steps. `proximity` says that `near` is 1 where something is near: such inputs
-# are shown to the networks once more, raised to a power.
+# are shown to the networks once more, as ramps over several distances.
 
 # %%
 env = safecritic.adapt(make(), proximity="near")

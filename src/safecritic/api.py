@@ -318,7 +318,7 @@ class Agent:
         """Return what this agent is when it is deployed, as it is now: what `export` writes.
 
         Call it at every control step, in the environment's own form, and tell it what that cost.
-        `screen=False` leaves out the screen, and the way out of a place where it is stuck.
+        `screen=False` leaves out the screen.
 
         Examples:
             >>> policy = agent.policy()
@@ -340,8 +340,8 @@ class Agent:
         This is Stable-Baselines3's convention for recurrent policies: pass the state on to the next
         call, and where an episode starts say so. `state.spend(cost)` tells it what a step cost, and
         `state.to_arrays` saves it. Without a state every call is the first decision of an episode:
-        the whole budget is left, no action is held for `config.action_repeat` steps and nothing
-        leads out of a place where the policy is stuck. `deterministic=False` explores.
+        the whole budget is left, and no action is held for `config.action_repeat` steps.
+        `deterministic=False` explores.
 
         Examples:
             >>> action, state = agent.predict(observation)

@@ -70,12 +70,17 @@ def test_the_conformal_bound_covers_each_episode_left_out_as_often_as_promised(
         assert np.mean(held) >= confidence
 
 
+def save(agent: Any, run: Path) -> Any:
+    """Save an agent as of step 0, whose checkpoint has an empty replay."""
+    device = agent.training.device
+    agent.training.device = device._replace(replay=device.replay._replace(size=np.int32(0)))
+    agent.save(run)
+    return agent
+
+
 @pytest.mark.slow
 def test_a_certificate_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    agent = ready.make("sc", "HalfCheetah", screen={"tolerance": 1.0})
-    device = agent.training.device  # a checkpoint of step 0 has an empty replay
-    agent.training.device = device._replace(replay=device.replay._replace(size=np.int32(0)))
-    agent.save(tmp_path / "run")
+    agent = save(ready.make("sc", "HalfCheetah", screen={"tolerance": 1.0}), tmp_path / "run")
     words = ["certify", str(tmp_path / "run"), "--episodes", "9", "--confidence", "0.9"]
     assert main([*words, "--choose-tolerance", "--no-onnx"]) == 0
     text = " ".join(capsys.readouterr().out.split())
@@ -192,7 +197,7 @@ def test_a_certificate_is_checked_and_replayed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    ready.make("sc", "SafetyPointRun0", screen={"tolerance": 1.0}).save(run)
+    save(ready.make("sc", "SafetyPointRun0", screen={"tolerance": 1.0}), run)
     words = ["--episodes", "1", "--confidence", "0.5"]
     assert main(["certify", str(run), *words, "--no-onnx"]) == 0
     file = run / "certificate.json"
@@ -250,7 +255,7 @@ POLICY = """
 import numpy as np
 
 def act(observation):
-    return np.full(2, 0.3)
+    return np.full(2, 0.5)
 
 def words(observation):
     return "left"
@@ -271,7 +276,7 @@ def test_any_function_is_certified(
     env.reset(seed=1_000_000)
     ended = False
     while not ended:
-        *_, terminated, truncated, info = env.step(np.full(2, 0.3))
+        *_, terminated, truncated, info = env.step(np.full(2, 0.5))
         spent, ended = spent + info["cost"], terminated or truncated
     assert made["screen_off"]["costs"] == [spent]
     assert main([*words, "--policy", "my_policy:words"]) == 2
@@ -279,18 +284,18 @@ def test_any_function_is_certified(
 
 
 def test_the_screen_of_a_run_round_another_policy() -> None:
-    agent = ready.make("usc", "HalfCheetah")
+    agent = ready.make("usc", "FetchReach")
     env = Screened(agent.env, agent.policy())
     env.reset(seed=0)
     rng, changed = np.random.default_rng(0), 0
     for _ in range(40):
-        *_, info = env.step(rng.uniform(-1.0, 1.0, 6))
+        *_, info = env.step(rng.uniform(-1.0, 1.0, env.action_space.shape))
         changed += info["screen_changed"]
     assert changed > 0
     assert env.policy.spent > 0.0
     agent.env.reset(seed=0)
     with pytest.raises(ValueError, match="ddpg has no screen"):
-        Screened(agent.env, ready.make("ddpg", "HalfCheetah").policy())
+        Screened(agent.env, ready.make("ddpg", "FetchReach").policy())
 
 
 def test_too_few_episodes_are_refused() -> None:

@@ -50,7 +50,7 @@ def test_a_line_per_second_and_json_for_others(policy: Policy, tmp_path: Path) -
     assert last["remaining"] == pytest.approx(policy.limit - 0.2)
     assert last["latency_p50"] == pytest.approx(0.001)
     policy.reset()
-    made: list[Decision] = []  # what the screen said, before the escape
+    made: list[Decision] = []
     policy.veto = lambda decision: made.append(decision) or ""  # type: ignore[func-returns-value]
     for obs in OBS[:200]:
         policy(obs)

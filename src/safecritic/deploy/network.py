@@ -66,7 +66,6 @@ def extract(agent: Any, tolerance: float | None = None) -> tuple[dict[str, Any],
             "price": 0.0 if printed else max(float(state.multiplier), 1.0),
             "around": printed,
             "budget": not printed,
-            "escape": not printed,
         }
     elif tolerance is not None:
         raise ValueError(

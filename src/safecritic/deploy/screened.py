@@ -28,7 +28,7 @@ class Screened(gymnasium.Wrapper, RecordConstructorArgs):
     """
 
     def __init__(self, env: gymnasium.Env, policy: Policy):
-        RecordConstructorArgs.__init__(self, policy=policy)
+        RecordConstructorArgs.__init__(self, policy=policy, _disable_deepcopy=True)
         gymnasium.Wrapper.__init__(self, env)
         if policy.network.parts.candidates is None:
             raise ValueError(

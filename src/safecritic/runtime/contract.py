@@ -46,7 +46,6 @@ class Screen(Closed):
     price: NotNegative
     around: bool
     budget: bool
-    escape: bool
 
 
 @dataclass

@@ -23,7 +23,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from . import escape
 from .file import Contents, PolicyFileError, read
 from .memory import Memory, Row
 from .network import Decision, Graph, Network
@@ -33,6 +32,7 @@ Fallback = Literal["hold", "zero", "raise"] | Callable[["Policy", str], Any] | A
 
 
 OUTSIDE = 1.0 + 1e-6  # of [-1, 1], for rounding
+SAME = 1e-3  # difference of two actions in [-1, 1] that is none to a plant
 DEBT = 1e30  # beyond the budget: more is the same to a screen
 
 
@@ -64,7 +64,7 @@ class Policy:
             environment's unit, or a function of the policy and the reason that returns one; or
             "raise" for a ValueError. Without it, what the contract declares.
         clock: seconds, to notice late calls. None in a simulation that does not run in real time.
-        screen: False switches the screen off, and the escape with it.
+        screen: False switches the screen off.
         on_fault: function of (reason, detail), called for every such call. Without it, a
             FaultWarning for the first of each reason.
 
@@ -139,11 +139,6 @@ class Policy:
         self.action_repeat = int(contract["action_repeat"])
         self._late_after, self._hold_at_most = answers["late_after"], answers["hold_at_most"]
         self.fallback = answers["fallback"]
-        about, parts = contract["network"]["screen"], self.network.parts
-        self._rule: escape.Rule | None = None
-        if self.screen and about is not None and about["escape"] and parts.mean is not None:
-            mean, std = (x[: self.network.obs_dim].astype(float) for x in (parts.mean, parts.std))
-            self._rule = escape.Rule(self.limit, mean, std)
 
     def __repr__(self) -> str:
         about = self.contract
@@ -171,7 +166,7 @@ class Policy:
         self._called: float | None = None
 
     def _first_row(self) -> Row:
-        return Row.first(self.network.obs_dim, self._zero.unit_action, np.ravel(self._zero.action))
+        return Row(self._zero.unit_action, np.ravel(self._zero.action))
 
     def resume(self, memory: Memory) -> None:
         """Go on from what is remembered of the episodes."""
@@ -293,28 +288,15 @@ class Policy:
         action, unit, proposed, *values = (x[0] for x in made[:-1])
         self._require_action(unit)
         q_cost, q_proposed, u, screened, changed = (x.item() for x in values)
-        changed = changed and escape.differ(unit, proposed)
+        changed = changed and _differ(unit, proposed)
         decision = Decision(action, unit, proposed, q_cost, q_proposed, u, screened, changed)
         refusal = self.veto(decision) if self.veto is not None else ""
         if refusal:  # before it is the last one, which "hold" would repeat
             raise _Unusable("threshold", refusal)
-        paid, row.spent, row.pending = row.pending, row.cost, 0.0
+        row.spent, row.pending = row.cost, 0.0
         self.counts["decisions"] += 1
         self.counts["screened"] += decision.screened
         self.counts["changed"] += decision.changed
-        if self._rule is not None:
-            done = escape.answer(self._rule, row, obs, unit, proposed, paid)
-            if done is not unit:
-                self._require_action(done)
-                self.counts["gave way" if row.gives_way else "escapes"] += 1
-                decision = decision._replace(
-                    action=self.network.own_action(done),
-                    unit_action=done,
-                    q_cost=decision.q_proposed if row.gives_way else math.nan,
-                    influence=math.nan,
-                    screened=True,
-                    changed=not row.gives_way,
-                )
         row.unit_action, row.action, row.kept = decision.unit_action, decision.action, 0
         self._lasts[at] = decision._replace(action=self._shaped(decision.action))
         return self._lasts[at]
@@ -447,6 +429,12 @@ def _rows(
     ):
         raise ValueError(f"shape {(*lead, *shape)} expected, got {array.shape}")
     return array.reshape(*lead, size)
+
+
+def _differ(action: np.ndarray, proposed: np.ndarray) -> bool:
+    """Return whether a plant can tell two actions (A,) apart: saturated candidates are the same."""
+    pairs = zip(action.tolist(), proposed.tolist(), strict=True)
+    return any(abs(x - y) > SAME for x, y in pairs)
 
 
 def _part(observation: Any, part: dict[str, Any], lead: tuple[int, ...] | None) -> np.ndarray:

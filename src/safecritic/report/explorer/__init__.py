@@ -190,9 +190,8 @@ def _episode(policy: Any, env: Any, seed: int, gamma: float) -> dict[str, Any]:
     rollout.reset(seed=seed)
     start, rows = _things(task), []
     seen = _seen(rollout, task)
-    before = policy.counts.copy()
     for made in rollout.play(policy):
-        done, counts = policy.last, policy.counts
+        done = policy.last
         rows.append(seen | {
             "action": done.unit_action,
             "proposed": done.proposed,
@@ -200,11 +199,10 @@ def _episode(policy: Any, env: Any, seed: int, gamma: float) -> dict[str, Any]:
             "influence": done.influence,
             "screened": done.screened,
             "changed": done.changed,
-            "way": sum(counts[name] - before[name] for name in ("escapes", "gave way")),
             "reward": made.reward,
             "cost": made.cost,
         })  # fmt: skip
-        before, seen = counts.copy(), _seen(rollout, task)
+        seen = _seen(rollout, task)
     columns: Arrays = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     realised = discounted_sums(columns["cost"], gamma)
     if not made.terminated and gamma < 1:  # what followed was not seen

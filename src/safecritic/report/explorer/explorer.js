@@ -890,7 +890,7 @@ function drawTimeline() {
   if (!episode.critics) criticsOn(episode);
   const [pen, width, height] = ready($("timeline")), steps = lengthOf(episode);
   const left = 52, right = 12, bottom = 58, top = 10, events = height - 20;
-  const { realised, cost, changed: replaced, screened, way } = episode.columns;
+  const { realised, cost, changed: replaced, screened } = episode.columns;
   const finite = [...realised.data].filter(value => !Number.isNaN(value));
   const most = Math.max(1e-3, ...finite, ...episode.critics.flatMap(q => q ? [...q] : []));
   const x = step => left + (step + 0.5) / steps * (width - left - right);
@@ -916,10 +916,6 @@ function drawTimeline() {
     if (!screened.data[step]) continue;
     pen.fillStyle = css(colours.accent, replaced.data[step] ? 1 : 0.4);
     pen.fillRect(x(step) - bar / 2, events - 4, Math.max(bar - 0.5, 1), 9);
-    if (way.data[step] > 0) {
-      pen.fillStyle = css(colours.ink);
-      pen.fillRect(x(step) - bar / 2, events + 6, Math.max(bar - 0.5, 1), 3);
-    }
   }
   const line = (values, colour, wide, dash = []) => {
     pen.beginPath();
