@@ -29,7 +29,7 @@ SHORTER = {
     "safecritic train": f"--steps {STEPS}",
     "safecritic evaluate": "--episodes 2",
     "safecritic limits": f"--steps {STEPS} --episodes 2",
-    "safecritic certify": "--episodes 19",
+    "safecritic certify": "--episodes 1 --confidence 0.5",
     "safecritic dial": "--episodes 2",
     "safecritic show": "--every 20",
 }

@@ -97,7 +97,8 @@ def test_a_study_takes_its_environments_from_its_own_file(kit: Path) -> None:
     forge(out / "runs" / jobs[0].name, id="evil:Env-v0")
     with pytest.raises(grid.StudyError, match="was run with"):  # other settings than the file's
         grid.open_folder(out, jobs, "mine")
-    work(out, jobs[0])  # resumes, evaluates and measures on the task of the file
+    with pytest.raises(files.FileError, match="holds a run with task evil:Env-v0"):
+        work(out, jobs[0])
     assert not (kit.parent / "MARKER").exists()
 
 

@@ -230,7 +230,8 @@ def draw_bar(width: int, height: int, text: str, most: str, colour: Colour) -> I
     row = Image.new("RGB", (width, height), PAPER)
     font, gap = _font(size), round(size * 0.5)
     texts = [round(font.getlength(word)) for word in (f"{text}   0", most)]
-    length = min(round(width * 0.3), width - sum(texts) - 4 * gap)
+    # on a small picture the words leave less than a bar needs, and their ends are cut off
+    length = max(min(round(width * 0.3), width - sum(texts) - 4 * gap), 4 * LEVELS)
     left = (width - sum(texts) - length - 2 * gap) // 2
     write_text(row, (left, height / 2), f"{text}   0", size)
     left += texts[0] + gap
