@@ -80,7 +80,7 @@ def save(agent: Any, run: Path) -> Any:
 
 @pytest.mark.slow
 def test_a_certificate_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    agent = save(ready.make("sc", "HalfCheetah", screen={"tolerance": 1.0}), tmp_path / "run")
+    save(ready.make("sc", "HalfCheetah", screen={"tolerance": 1.0}), tmp_path / "run")
     words = ["certify", str(tmp_path / "run"), "--episodes", "9", "--confidence", "0.9"]
     assert main([*words, "--choose-tolerance", "--no-onnx"]) == 0
     text = " ".join(capsys.readouterr().out.split())
