@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image, ImageChops
 
-WIDTH, TALLEST = 1360, 12_000
+WIDTH, TALLEST, SHOWN = 1360, 12_000, 0.6
 IMAGES = Path(__file__).parent / "images"
 
 
@@ -33,6 +33,7 @@ def main(page: Path) -> None:
     box = ImageChops.difference(image, Image.new("RGB", image.size, "white")).getbbox()
     assert box is not None
     image = image.crop((0, 0, WIDTH, min(box[3] + 40, image.height)))
+    image = image.resize((round(SHOWN * image.width), round(SHOWN * image.height)))
     # small, and with the rare colours kept: the top of a map is a few cells
     image = image.quantize(256, Image.Quantize.MAXCOVERAGE)
     image.save(IMAGES / "report-quick.png", optimize=True)
