@@ -13,5 +13,4 @@ class AgentDocstrings(griffe.Extension):
         from safecritic import agent_classes
 
         text = getattr(agent_classes, cls.name).__doc__
-        quiet = {"warnings": False}  # the keywords are in a TypedDict, where griffe misses them
-        cls.docstring = griffe.Docstring(text, parent=cls, parser="google", parser_options=quiet)
+        cls.docstring = griffe.Docstring(text, parent=cls, parser="google")

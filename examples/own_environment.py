@@ -79,9 +79,7 @@ unconstrained = safecritic.DDPG(env, seed=0).learn(total_timesteps=STEPS)
 print(unconstrained.evaluate(episodes=5))
 
 # %%
-# the multiplier starts higher than by default: in so short a run it would not get far
-start = {"start": 0.5}
-agent = safecritic.USC(make(), proximity="near", cost_limit=2.0, seed=0, multiplier=start)
+agent = safecritic.USC(make(), proximity="near", cost_limit=2.0, seed=0)
 agent.learn(total_timesteps=STEPS)
 print(agent.evaluate(episodes=5))
 
