@@ -107,12 +107,16 @@ class Dial:
             rewards = [setting.reward for setting in self.settings]
             spread = np.abs(costs[:, 1:].T - costs[:, 0])
             axes.errorbar(costs[:, 0], rewards, xerr=spread, marker="o", color="#0072b2")
-            for setting, cost, reward in zip(self.settings, costs[:, 0], rewards, strict=True):
-                name = "no screen" if math.isinf(setting.tolerance) else f"{setting.tolerance:.2g}"
+            names: dict[tuple[float, float], list[str]] = {}  # settings may do the same
+            for x, place in zip(self.settings, zip(costs[:, 0], rewards, strict=True), strict=True):
+                name = "no screen" if math.isinf(x.tolerance) else f"{x.tolerance:.2g}"
+                names.setdefault(place, []).append(name)
+            for place, together in names.items():
                 axes.annotate(
-                    name, (cost, reward), (0, 8), textcoords="offset points", ha="center",
+                    ", ".join(together), place, (0, 8), textcoords="offset points", ha="center",
                     fontsize=8,
                 )  # fmt: skip
+            axes.margins(y=0.1)
             for limit in self.limits:
                 axes.axvline(limit, color="#d55e00", ls="--", lw=1)
                 axes.annotate(
